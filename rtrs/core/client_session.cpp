@@ -53,8 +53,7 @@ Permit::~Permit() {
 MutableBytes Permit::payload() const noexcept {
     RTRS_ASSERT(session_ != nullptr);
     const auto& inside = *session_->inside_;
-    return {inside.payload_memory.data() + static_cast<std::size_t>(id_) * inside.payload_stride,
-            inside.geometry.io_bytes_max};
+    return {inside.memory.payload(static_cast<std::uint32_t>(id_)), inside.geometry.io_bytes_max};
 }
 
 ClientSession::ClientSession(SessionEnvironment environment, ClientSessionOptions options,

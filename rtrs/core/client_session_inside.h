@@ -26,24 +26,16 @@
 
 #include "rtrs/base/latency_histogram.h"
 #include "rtrs/base/lazy_array.h"
-#include "rtrs/base/pages.h"
 #include "rtrs/client.h"
 #include "rtrs/core/client_path.h"
 #include "rtrs/core/fence_probe.h"
 #include "rtrs/core/message_service.h"
 #include "rtrs/core/path_selector.h"
 #include "rtrs/core/permit_pool.h"
+#include "rtrs/core/session_doubt.h"
+#include "rtrs/core/session_memory.h"
 
 namespace rtrs {
-
-// Longest response of a user message.
-inline constexpr std::size_t control_bytes = page_bytes;
-// Header area per permit: the user message followed by the request message; then the message of a
-// fence.
-inline constexpr std::size_t header_stride = 576;
-inline constexpr std::size_t fence_offset =
-    ClientSession::user_message_bytes_max + request_message_bytes_max;
-static_assert(fence_offset + WriteMessage::wire_bytes + sequence_bytes <= header_stride);
 
 struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCoreOwner {
     static constexpr std::uint16_t no_path = UINT16_MAX;
@@ -94,8 +86,6 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         Instant probed{};  // when it was last probed for a late answer
         bool probe_due = false;
         bool removing = false;  // leaves the list when closed
-        // It was up when the session came into doubt, and the server has not answered on it since.
-        bool owes_sign = false;
     };
 
     Inside(ClientSession& its_self, SessionEnvironment its_environment,
@@ -106,7 +96,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
                                                   const ChunkGeometry& geometry) override;
     bool any_path_connected() const noexcept override { return paths_up > 0; }
     void another_session_may_be_there() override;
-    bool session_in_doubt() const noexcept override;
+    bool session_in_doubt() const noexcept override { return doubt.open(); }
     void path_up(ClientPath& path) override;
     void path_not_connected(ClientPath& path, std::error_code why, std::string_view text) override;
     void path_ending(ClientPath& path) noexcept override;
@@ -131,13 +121,10 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     // --- client_session_life.cpp
     std::error_code check_options() const;
     std::error_code make_path(const PathAddress& address);
-    std::expected<FabricMemory*, std::error_code> memory_of(Fabric& fabric);
-    std::error_code register_buffers(FabricMemory& memory);
-    std::expected<void, Unusable> registered(FabricMemory& memory);
     std::error_code open();
     void arm_waiting();
     void open_other_paths();
-    std::expected<void, Unusable> allocate(FabricMemory& memory, const ChunkGeometry& offered);
+    std::expected<void, Unusable> allocate(FabricMemory& first, const ChunkGeometry& offered);
     void announce_link_if_ready();
     void dial_what_is_held_back();
     void close();
@@ -200,9 +187,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         return requests[user_permit()].fate != Fate::settled;
     }
     bool exactly_once() const noexcept { return protection == Protection::exactly_once; }
-    std::byte* header(std::uint32_t permit) const noexcept {
-        return header_memory.data() + permit * header_stride;
-    }
+    std::byte* header(std::uint32_t permit) const noexcept { return memory.header(permit); }
     // The permit that is kept for user messages.
     std::uint32_t user_permit() const noexcept { return geometry.queue_depth - 1; }
     // The number of permits for requests: all but that one.
@@ -222,11 +207,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     ChunkGeometry geometry{};  // all 0 until the first path was accepted
     // What the server supports, set when a path comes up while no other is; none before the first.
     std::optional<Protection> protection;
-    std::size_t payload_stride = 0;
-    LazyMemory payload_memory;
-    LazyMemory header_memory;
-    LazyMemory control_memory;
-    std::vector<std::unique_ptr<FabricMemory>> memories;
+    SessionMemory memory;
     LazyArray<Request> requests;
     PermitPool pool;
     Sequence last_sequence = 0;
@@ -238,7 +219,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::vector<PathLoad> loads;    // in the same order
     PathSelector selector;
     std::uint32_t paths_up = 0;
-    Instant doubted{};           // when the session came into doubt last
+    SessionDoubt doubt;
     bool session_split = false;  // the doubt was right: the paths that are up have to end
     // What the owner was told. It is told later than the first path comes up if a lost path is
     // still draining or permits are not settled yet.

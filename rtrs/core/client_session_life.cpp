@@ -68,36 +68,6 @@ std::error_code ClientSession::Inside::check_options() const {
 
 // --- Memory.
 
-std::expected<FabricMemory*, std::error_code> ClientSession::Inside::memory_of(Fabric& fabric) {
-    const auto same = std::ranges::find_if(
-        memories, [&](const auto& memory) { return memory->fabric == &fabric; });
-    if (same != memories.end()) return same->get();
-    auto memory = std::make_unique<FabricMemory>();
-    memory->fabric = &fabric;
-    auto domain = fabric.create_domain();
-    if (!domain) return std::unexpected(domain.error());
-    memory->domain = std::move(*domain);
-    auto control = memory->domain->register_memory(control_memory.bytes(),
-                                                   Access::local | Access::remote_write);
-    if (!control) return std::unexpected(control.error());
-    memory->control = std::move(*control);
-    if (geometry.queue_depth > 0) {  // a path that was added later
-        if (const auto error = register_buffers(*memory)) return std::unexpected(error);
-    }
-    return memories.emplace_back(std::move(memory)).get();
-}
-
-std::error_code ClientSession::Inside::register_buffers(FabricMemory& memory) {
-    auto payload = memory.domain->register_memory(payload_memory.bytes(),
-                                                  Access::local | Access::remote_write);
-    if (!payload) return payload.error();
-    auto headers = memory.domain->register_memory(header_memory.bytes(), Access::local);
-    if (!headers) return headers.error();
-    memory.payload = std::move(*payload);
-    memory.headers = std::move(*headers);
-    return {};
-}
-
 std::expected<void, Unusable> ClientSession::Inside::accept_geometry(ClientPath& path,
                                                                      const ChunkGeometry& offered) {
     const auto refused = [](std::string why) {
@@ -122,25 +92,11 @@ std::expected<void, Unusable> ClientSession::Inside::accept_geometry(ClientPath&
         return refused("its headers have shrunk to " + std::to_string(offered.header_bytes_max) +
                        " bytes, this session needs " + std::to_string(header_bytes_min));
     }
-    return registered(path.memory());
+    return memory.register_buffers(path.memory());
 }
 
-// When the first path of a fabric needs it: where a device cannot, the paths of others go on.
-std::expected<void, Unusable> ClientSession::Inside::registered(FabricMemory& memory) {
-    if (memory.payload) return {};
-    const auto error = register_buffers(memory);
-    if (!error) return {};
-    const std::string device = memory.fabric->device();
-    return std::unexpected(
-        Unusable{error, (device.empty() ? memory.fabric->name() : device) +
-                            " does not take this session's memory: " + error.message()});
-}
-
-std::expected<void, Unusable> ClientSession::Inside::allocate(FabricMemory& memory,
+std::expected<void, Unusable> ClientSession::Inside::allocate(FabricMemory& first,
                                                               const ChunkGeometry& offered) {
-    const auto failed = [](std::error_code error) {
-        return std::unexpected(Unusable{error, error.message()});
-    };
     // One permit is kept for user messages, so that a volume can be opened again while all others
     // belong to requests that wait for it.
     if (offered.queue_depth < 2 || offered.header_bytes_max < header_bytes_min) {
@@ -150,12 +106,12 @@ std::expected<void, Unusable> ClientSession::Inside::allocate(FabricMemory& memo
                 "; a session needs a depth of 2 and " + std::to_string(header_bytes_min) +
                 " bytes of headers"});
     }
-    payload_stride = round_to_page(offered.io_bytes_max);
-    payload_memory = LazyMemory(payload_stride * (offered.queue_depth - 1));
-    header_memory = LazyMemory(round_to_page(header_stride * offered.queue_depth));
     requests = LazyArray<Request>(offered.queue_depth);
-    if (!payload_memory || !header_memory || !requests) return failed(from_errno(ENOMEM));
-    if (auto usable = registered(memory); !usable) return usable;
+    if (!requests) {
+        const std::error_code error = from_errno(ENOMEM);
+        return std::unexpected(Unusable{error, error.message()});
+    }
+    if (auto made = memory.make_buffers(first, offered); !made) return made;
     geometry = offered;
     pool.fill(request_permits());
     failures.reserve(geometry.queue_depth);
@@ -166,13 +122,12 @@ std::expected<void, Unusable> ClientSession::Inside::allocate(FabricMemory& memo
 
 std::error_code ClientSession::Inside::open() {
     if (const auto error = check_options()) return error;
-    control_memory = LazyMemory(control_bytes);
-    if (!control_memory) return from_errno(ENOMEM);
+    if (const auto error = memory.open()) return error;
     for (const PathAddress& address : options.paths) {
         if (const auto error = make_path(address)) {
             paths.clear();
             loads.clear();
-            memories.clear();
+            memory.forget_fabrics();
             return error;
         }
     }
@@ -330,7 +285,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     const std::uint16_t index = index_of(path);
     loads[index].usable = false;
     --paths_up;
-    if (std::exchange(paths[index].owes_sign, false) && paths_up > 0) {
+    if (doubt.ended(path) && paths_up > 0) {
         session_split = true;
         failure_timer.arm(environment.clock.now());
     }
@@ -437,11 +392,11 @@ std::error_code ClientSession::Inside::make_path(const PathAddress& address) {
     for (const PathRecord& record : paths) {
         if (record.path->address_label() == label_of(address)) return from_errno(EEXIST);
     }
-    const auto memory = memory_of(*address.fabric);
-    if (!memory) return memory.error();
+    const auto registered = memory.of(*address.fabric);
+    if (!registered) return registered.error();
     PathRecord record;
     record.path =
-        std::make_unique<ClientPath>(environment, options, address, uuid, **memory, *this);
+        std::make_unique<ClientPath>(environment, options, address, uuid, **registered, *this);
     record.fence_probe = std::make_unique<FenceProbe>(environment.clock, options, *this);
     paths.push_back(std::move(record));
     loads.emplace_back().priority = address.priority;
@@ -527,37 +482,27 @@ std::uint16_t ClientSession::Inside::index_of(const ClientPath& path) const noex
 }
 
 void ClientSession::Inside::latency_measured(ClientPath& path, Duration latency) {
-    const std::uint16_t index = index_of(path);
-    loads[index].latency = latency;
-    if (environment.clock.now() - latency >= doubted) paths[index].owes_sign = false;
+    loads[index_of(path)].latency = latency;
+    doubt.answered(path, environment.clock.now() - latency);
 }
 
-// --- One session, or two?
+// --- One session at the server, or two.
 
-// Several paths may be dialled before any is up, and each of these dials makes the session if the
-// server has none. If the server loses the path that came up first before it gets the next such
-// dial, it has two sessions of ours, one after the other, and this side does not know yet that the
-// first is gone. A path that is dialled now joins the second, where nothing is open. So after such
-// a dial no path joins until the server has answered on those that are up: their session lives,
-// and the dial has made no other. If one of them ends without an answer, the session begins anew.
 void ClientSession::Inside::another_session_may_be_there() {
-    doubted = environment.clock.now();
-    for (PathRecord& record : paths) {
-        record.owes_sign = record.path->connected();
-        if (record.owes_sign) record.path->probe();
+    doubt.begins(environment.clock.now());
+    for (const PathRecord& record : paths) {
+        if (!record.path->connected()) continue;
+        doubt.owes_sign(*record.path);
+        record.path->probe();
     }
-}
-
-bool ClientSession::Inside::session_in_doubt() const noexcept {
-    return std::ranges::any_of(paths, &PathRecord::owes_sign);
 }
 
 // Not called from inside a path's own call.
 void ClientSession::Inside::end_split_session() {
     if (!std::exchange(session_split, false) || closing) return;
     trace(TraceLevel::info, "the server may have another session of this name: all paths again");
-    for (PathRecord& record : paths) {
-        record.owes_sign = false;
+    doubt.is_over();
+    for (const PathRecord& record : paths) {
         if (record.path->connected())
             record.path->fail(Error::path_lost, "its session is in doubt");
     }

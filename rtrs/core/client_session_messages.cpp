@@ -38,7 +38,7 @@ void ClientSession::Inside::send_next_user() {
     const std::uint32_t permit = user_loan.value_or(user_permit());
     std::memcpy(header(permit), user.message.data(), user.message.size());
     // An answer without data must not pass for the one before it.
-    std::memset(control_memory.data(), 0, user.response_bytes);
+    std::memset(memory.control(), 0, user.response_bytes);
     if (user.sequence == 0) user.sequence = ++last_sequence;
     user_path = path;
     user_posted = now;
@@ -49,7 +49,7 @@ void ClientSession::Inside::send_next_user() {
              .direction = user.direction,
              .payload_bytes = user.response_bytes,
              .message_bytes = static_cast<std::uint32_t>(user.message.size()),
-             .payload = {control_memory.data(), 0},
+             .payload = {memory.control(), 0},
              .target = on.memory().control->remote(0, user.response_bytes),
              .header = header(permit),
              .sequence = user.sequence,
@@ -64,7 +64,7 @@ void ClientSession::Inside::user_answered(int error) {
     user_path = no_path;
     if (user_loan) to_pool(*std::exchange(user_loan, std::nullopt));
     user.responded(user.context, from_errno(error),
-                   {control_memory.data(), error == 0 ? user.response_bytes : 0});
+                   {memory.control(), error == 0 ? user.response_bytes : 0});
     send_next_user();
 }
 

@@ -82,14 +82,14 @@ void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path, Insta
     count_sent(record.counters, request);
     loads[path].sent(request.payload_bytes, request.posted);
     expect_answer(request.posted);
-    const std::size_t at = permit * payload_stride;
     RTRS_PROBE(request_posted, this, permit, request.attempts, request.payload_bytes);
     on.post({.permit = permit,
              .direction = request.direction,
              .payload_bytes = request.payload_bytes,
              .message_bytes = request.message_bytes,
-             .payload = {payload_memory.data() + at, request.payload_bytes},
-             .target = on.memory().payload->remote(at, request.payload_bytes),
+             .payload = {memory.payload(permit), request.payload_bytes},
+             .target =
+                 on.memory().payload->remote(memory.payload_offset(permit), request.payload_bytes),
              .header = header(permit),
              .sequence = request.sequence,
              .connection = request.connection});
