@@ -69,6 +69,11 @@ void ClientPath::trace(TraceLevel level, std::string_view text) {
 }
 
 void ClientPath::handle(PathMachine::Event event) {
+    if (event == PathMachine::Event::deadline && waits() &&
+        environment_.clock.now() >= *machine_.deadline()) {
+        doubt_.begins_anew();
+        event = PathMachine::Event::join;
+    }
     if (event == PathMachine::Event::deadline && machine_.deadline() &&
         machine_.state() != PathState::backoff &&
         environment_.clock.now() >= *machine_.deadline()) {
@@ -97,11 +102,14 @@ void ClientPath::apply(PathMachine::Actions actions) {
         connections_.clear();
         link_.reset();
         ++reconnect_count_;
+        waits_ = false;
+        asked_ = answered_ = 0;
         // While another path is up the session must exist already: a server that was restarted
         // would create a new one, so that there would be two sessions without the owner knowing. (A
         // kernel client sets the flag on every reconnect.)
         first_connection_ =
             owner_.any_path_connected() ? FirstConnection::no : FirstConnection::yes;
+        if (first_connection_ == FirstConnection::yes) owner_.session_dialled();
         dial(0);
     }
     if ((actions & PathMachine::send_info_request) != 0) send_info_request();
@@ -254,12 +262,21 @@ void ClientPath::user_message_is_under_way(bool is_so) {
     heartbeat_timer_.arm(*heartbeat_.deadline());
 }
 
+bool ClientPath::can_be_probed() const noexcept {
+    return connected() && !heartbeat_.probing() && !heartbeat_.is_busy();
+}
+
 bool ClientPath::probe() {
-    if (!connected() || heartbeat_.probing() || heartbeat_.is_busy()) return false;
+    if (!can_be_probed()) return false;
     answers_are_late_ = true;
+    ask();
+    return true;
+}
+
+void ClientPath::ask() {
+    if (!can_be_probed()) return;
     heartbeat_.probe(environment_.clock.now());
     beat();
-    return true;
 }
 
 void ClientPath::doubt_connection(std::uint16_t connection) {
@@ -335,6 +352,7 @@ std::error_code ClientPath::post_heartbeat(Connection& connection, std::uint32_t
                            .immediate = immediate};
     const auto error = connection.endpoint->post({&work, 1});
     if (error) connection.signals.not_posted();
+    if (!error && connection.id == 0 && immediate == ImmediateCodec::heartbeat()) ++asked_;
     return error;
 }
 

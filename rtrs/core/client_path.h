@@ -69,11 +69,11 @@ class ClientPathOwner {
     virtual std::expected<void, Unusable> accept_geometry(ClientPath& path,
                                                           const ChunkGeometry& geometry) = 0;
     virtual bool any_path_connected() const noexcept = 0;
-    // A dial that asked for a new session was accepted after another path had come up: if the
-    // server has lost that one meanwhile, it has made another session, which knows nothing.
-    virtual void another_session_may_be_there() = 0;
-    // Whether that is not cleared up yet. Nobody knows then which session a path has joined.
-    virtual bool session_in_doubt() const noexcept = 0;
+    // A dial leaves that makes the session if the server has none.
+    virtual void session_dialled() = 0;
+    // The path was accepted. Whether it has to wait because it may be in another session than the
+    // paths that are up; then session_is_known() follows, or the attempt ends.
+    virtual bool has_to_wait(ClientPath& path) = 0;
     virtual void path_up(ClientPath& path) = 0;
     // An attempt has failed, for another reason than the attempt before it: text.
     virtual void path_not_connected(ClientPath& path, std::error_code reason,
@@ -88,7 +88,7 @@ class ClientPathOwner {
     // False: nobody waits for this answer, so the peer is faulty.
     virtual bool answered(ClientPath& path, std::uint16_t connection, std::uint32_t permit,
                           int error) = 0;
-    // A heartbeat's round trip was measured.
+    // A heartbeat was answered, and its round trip measured.
     virtual void latency_measured(ClientPath& path, Duration latency) = 0;
     // Null: no messages are wanted.
     virtual MessageCore* messages() noexcept = 0;
@@ -129,6 +129,14 @@ class ClientPath final : public MessageLinkOwner {
     // Probes the path, which ends soon if the server stays silent. False: not connected, a probe is
     // already under way, or the server may be busy.
     bool probe();
+    // As probe(), though nothing is late: the server shall give a sign.
+    void ask();
+    // Heartbeats that were sent on the service connection since the path was dialled, and how many
+    // answers have come.
+    std::uint64_t asked() const noexcept { return asked_; }
+    std::uint64_t answered() const noexcept { return answered_; }
+    // The path is in the session of those that are up, or none is up any more.
+    void session_is_known();
     // For a connection on which an answer is late: it alone may be silent, since the heartbeats are
     // on another one. doubt_connection() asks on it. judge_connection() ends the path if the
     // connection has been silent for `silence`; it returns when to judge again, Instant::max() if
@@ -193,6 +201,8 @@ class ClientPath final : public MessageLinkOwner {
     // A connection has ended. An orderly end of one connection ends the path only when the others
     // have ended too, or when the patience with them is over.
     void peer_ended(std::error_code reason, std::string_view what);
+    bool waits() const noexcept { return waits_ && machine_.state() == PathState::exchanging; }
+    bool can_be_probed() const noexcept;
     bool reads_to_the_end() const noexcept { return last_answers_timer_.armed(); }
     void last_answers_overdue();
     void established(Connection& connection, Bytes private_data);
@@ -242,6 +252,9 @@ class ClientPath final : public MessageLinkOwner {
     // The path was probed for a late answer, and no request was answered since.
     bool answers_are_late_ = false;
     bool chunks_came_ = false;  // the info response of this attempt has arrived
+    bool waits_ = false;        // ... and the session has to become known
+    std::uint64_t asked_ = 0;
+    std::uint64_t answered_ = 0;
     Timer machine_timer_;
     Timer heartbeat_timer_;
     Timer last_answers_timer_;  // see reads_to_the_end()

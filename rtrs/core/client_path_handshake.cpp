@@ -208,21 +208,6 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
         return fail(Error::protocol, "unexpected info response");
     }
     chunks_came_ = true;
-    if (first_connection_ == FirstConnection::yes && owner_.any_path_connected()) {
-        trace(TraceLevel::debug, "another path was up first: joining its session");
-        doubt_.begins_anew();
-        owner_.another_session_may_be_there();
-        return handle(PathMachine::Event::join);
-    }
-    if (owner_.session_in_doubt()) {
-        trace(TraceLevel::debug, "it may have joined another session: joining anew");
-        doubt_.begins_anew();
-        return handle(PathMachine::Event::join);
-    }
-    // Asked again, because only now is it known what the other paths support.
-    if (const auto usable = owner_.accept_geometry(*this, geometry_); !usable) {
-        return cannot_use(usable.error());
-    }
     const auto view =
         InfoResponseView::parse(Bytes(connection.control_memory.bytes()).first(completion.bytes));
     if (!view) return fail(Error::protocol, text(view.error()));
@@ -230,6 +215,18 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
                                        geometry_.io_bytes_max + geometry_.header_bytes_max);
     if (!laid_out) return fail(Error::protocol, text(laid_out.error()));
     control_used(connection);
+    waits_ = true;
+    if (!owner_.has_to_wait(*this)) return session_is_known();
+    trace(TraceLevel::debug, "another path is up: waiting until it is known to be in its session");
+}
+
+void ClientPath::session_is_known() {
+    if (!waits()) return;
+    waits_ = false;
+    // Asked again, because only now is it known what the other paths support.
+    if (const auto usable = owner_.accept_geometry(*this, geometry_); !usable) {
+        return cannot_use(usable.error());
+    }
     handle(PathMachine::Event::info_accepted);
 }
 

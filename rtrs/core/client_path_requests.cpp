@@ -143,7 +143,7 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
         return fail(Error::protocol, "expected the info response first");
     }
     // Only between info response and disconnect: what comes later belongs to nobody.
-    if (machine_.state() != PathState::connected) return;
+    if (machine_.state() != PathState::connected && !waits()) return;
     if (completion.opcode == CompletionOpcode::receive) {
         return fail(Error::protocol, "unexpected message without immediate");
     }
@@ -168,10 +168,12 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
             return post_heartbeat(ImmediateCodec::heartbeat_ack());
         case ImmediateType::heartbeat_ack:
             connection.asked = false;
-            if (connection.id == 0) {
+            repost(connection, completion);
+            if (connection.id == 0 && connected()) {
+                ++answered_;
                 owner_.latency_measured(*this, heartbeat_.acknowledged(environment_.clock.now()));
             }
-            return repost(connection, completion);
+            return;
     }
 }
 

@@ -95,8 +95,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::expected<void, Unusable> accept_geometry(ClientPath& path,
                                                   const ChunkGeometry& geometry) override;
     bool any_path_connected() const noexcept override { return paths_up > 0; }
-    void another_session_may_be_there() override;
-    bool session_in_doubt() const noexcept override { return doubt.open(); }
+    void session_dialled() override { doubt.dialled(); }
+    bool has_to_wait(ClientPath& path) override;
     void path_up(ClientPath& path) override;
     void path_not_connected(ClientPath& path, std::error_code why, std::string_view text) override;
     void path_ending(ClientPath& path) noexcept override;
@@ -129,7 +129,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void dial_what_is_held_back();
     void close();
     void finish_close_if_done();
-    void end_split_session();
+    void ask_for_signs(const ClientPath& waiting);
+    void join_without_hope();
     void give_up_if_out_of_paths();
     void out_of_paths();
     void refuse(Error error, Refusing how);
@@ -220,7 +221,6 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     PathSelector selector;
     std::uint32_t paths_up = 0;
     SessionDoubt doubt;
-    bool session_split = false;  // the doubt was right: the paths that are up have to end
     // What the owner was told. It is told later than the first path comes up if a lost path is
     // still draining or permits are not settled yet.
     bool link_up = false;

@@ -145,7 +145,7 @@ std::error_code ClientSession::Inside::open() {
     }
     // The first path creates the session; the others join it (see announce_link_if_ready) or, if
     // the first cannot be reached or takes its time, create it themselves. Dialling all at once
-    // would cost those that come second a dial (see ClientPath::info_response).
+    // would make every path that comes later wait for a sign (session_doubt.h).
     if (paths.size() > 1) head_start_timer.arm(since + options.connect_timeout / head_start_part);
     paths.front().path->open();
     return {};
@@ -285,10 +285,8 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     const std::uint16_t index = index_of(path);
     loads[index].usable = false;
     --paths_up;
-    if (doubt.ended(path) && paths_up > 0) {
-        session_split = true;
-        failure_timer.arm(environment.clock.now());
-    }
+    doubt.ended(path);
+    if (doubt.anybody_waits()) failure_timer.arm(environment.clock.now());
     if (paths_up == 0) {
         for (const PathRecord& record : paths) record.fence_probe->stop();
     }
@@ -319,6 +317,7 @@ void ClientSession::Inside::dial_what_is_held_back() {
 
 void ClientSession::Inside::path_drained(ClientPath& path) {
     const std::uint16_t index = index_of(path);
+    doubt.leaves(path);
     hand_back(index);
     if (!link_up) owner_decides_all();
     if (user_path == index) user_path_lost();
@@ -483,28 +482,38 @@ std::uint16_t ClientSession::Inside::index_of(const ClientPath& path) const noex
 
 void ClientSession::Inside::latency_measured(ClientPath& path, Duration latency) {
     loads[index_of(path)].latency = latency;
-    doubt.answered(path, environment.clock.now() - latency);
-}
-
-// --- One session at the server, or two.
-
-void ClientSession::Inside::another_session_may_be_there() {
-    doubt.begins(environment.clock.now());
-    for (const PathRecord& record : paths) {
-        if (!record.path->connected()) continue;
-        doubt.owes_sign(*record.path);
-        record.path->probe();
+    while (ClientPath* const joining = doubt.may_join(path, path.answered())) {
+        doubt.leaves(*joining);
+        joining->session_is_known();
     }
 }
 
-// Not called from inside a path's own call.
-void ClientSession::Inside::end_split_session() {
-    if (!std::exchange(session_split, false) || closing) return;
-    trace(TraceLevel::info, "the server may have another session of this name: all paths again");
-    doubt.is_over();
+// --- One session at the server, or two (session_doubt.h).
+
+bool ClientSession::Inside::has_to_wait(ClientPath& path) {
+    if (paths_up == 0 || !doubt.possible()) return false;
+    doubt.waits(path);
+    ask_for_signs(path);
+    return true;
+}
+
+void ClientSession::Inside::ask_for_signs(const ClientPath& waiting) {
     for (const PathRecord& record : paths) {
-        if (record.path->connected())
-            record.path->fail(Error::path_lost, "its session is in doubt");
+        if (!record.path->connected()) continue;
+        doubt.wants_sign(waiting, *record.path, record.path->asked());
+        record.path->ask();
+    }
+}
+
+// Those of which they wanted a sign have ended. Not called from inside a path's own call.
+void ClientSession::Inside::join_without_hope() {
+    while (ClientPath* const path = closing ? nullptr : doubt.without_hope()) {
+        if (paths_up > 0) {
+            ask_for_signs(*path);
+            continue;
+        }
+        doubt.leaves(*path);
+        path->session_is_known();
     }
 }
 

@@ -255,7 +255,7 @@ void ClientSession::Inside::report_failures() {
         for (const PathRecord& record : paths) record.path->close();
         fail_held(Error::rejected);
     }
-    end_split_session();
+    join_without_hope();
     erase_removed_paths();
     fail_users();
     finish_close_if_done();

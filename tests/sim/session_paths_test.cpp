@@ -358,6 +358,97 @@ TEST_CASE("a dial on its way since before another path was up does not split the
     }
 }
 
+// The server has lost the session of the first path, which does not know it yet, and makes another
+// one for a dial of the second path that was on its way since before the first was up.
+struct SplitScene : Scene {
+    explicit SplitScene(std::uint64_t seed) : Scene(three_paths(seed)) {
+        third = options.client.paths.back();
+        options.client.paths.pop_back();
+        start_client();
+        world.run_for(300ms);
+        world.network().stall("10.0.1.2", "10.0.1.1", 450ms);
+        REQUIRE(run_until([&] { return state(1) == PathState::backoff; }));
+        REQUIRE(run_until([&] { return state(1) == PathState::connecting; }));
+        start_server();
+        REQUIRE(ready(250ms));
+        REQUIRE(state(0) == PathState::connected);
+        client->run(8, 100000);
+        world.network().cut("10.0.0.1", "10.0.0.2");
+        crash_server(CrashSeen::by_reset);
+        start_server();
+    }
+    static SceneOptions three_paths(std::uint64_t seed) {
+        SceneOptions options = quick_options(seed);
+        options.addresses = 3;
+        return options;
+    }
+    void add_third() {
+        third.fabric = &client->fabric;
+        REQUIRE(!client->session.add_path(third));
+    }
+    PathState state(std::size_t index) const {
+        return client->session.status().paths.at(index).state;
+    }
+    PathAddress third;
+};
+
+TEST_CASE("a third path does not join the session that a late dial of the second has made") {
+    const bool known_to_be_two = GENERATE(false, true);
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        SplitScene scene(seed);
+        SimNetwork& network = scene.world.network();
+        if (known_to_be_two) {
+            REQUIRE(scene.run_until([&] { return scene.server->sessions_up == 1; }, 450ms));
+        } else {
+            // The second path's client does not hear of it before the third has come.
+            const auto has_session = [&] { return !scene.server->server.sessions().empty(); };
+            REQUIRE(scene.run_until(has_session, 450ms));
+            network.stall("10.0.1.1", "10.0.1.2", 50ms);
+        }
+        scene.add_third();
+        REQUIRE(scene.run_until([&] { return scene.state(2) == PathState::exchanging; }, 10ms));
+        scene.world.run_for(10ms);
+        CHECK(scene.state(2) == PathState::exchanging);
+        REQUIRE(scene.state(0) == PathState::connected);
+        network.heal_all();  // now the first path hears of its end
+        work_and_end(scene, 8, 100);
+    }
+}
+
+TEST_CASE("a path that the operator removes while a third waits leaves the others as they are") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        SceneOptions options = quick_options(seed);
+        options.addresses = 3;
+        Scene scene(options);
+        const auto state = [&](std::size_t index) {
+            return scene.client->session.status().paths.at(index).state;
+        };
+        scene.start_client();
+        scene.world.run_for(300ms);
+        scene.world.network().stall("10.0.2.2", "10.0.2.1", 450ms);
+        REQUIRE(scene.run_until([&] { return state(2) == PathState::backoff; }));
+        REQUIRE(scene.run_until([&] { return state(2) == PathState::connecting; }));
+        scene.start_server();
+        REQUIRE(scene.ready(250ms));
+        REQUIRE(scene.run_until(
+            [&] { return state(0) == PathState::connected && state(1) == PathState::connected; },
+            250ms));
+        REQUIRE(scene.run_until([&] { return state(2) == PathState::exchanging; }, 450ms));
+        REQUIRE(scene.run_until([&] { return scene.recorder.said("waiting until it is known"); },
+                                10ms));
+        const std::string first = scene.client->session.status().paths.at(0).label;
+        REQUIRE(!scene.client->session.operate_path(first, ClientSession::PathOperation::remove));
+        REQUIRE(scene.run_until([&] {
+            const auto paths = scene.client->session.status().paths;
+            return paths.size() == 2 && paths.at(1).state == PathState::connected;
+        }));
+        CHECK(scene.client->links_down == 0);
+        work_and_end(scene, 8, 100);
+    }
+}
+
 TEST_CASE("a first path that is silent holds the others up for a fifth of its time to connect") {
     SceneOptions options = quick_options(1);
     options.addresses = 3;
