@@ -3,9 +3,8 @@
 
 #include <cstdio>
 
-#include "tests/contract/storage/nbd_server.h"
-#include "tests/skip.h"
 #include "tests/unit/rnbd-server/by_hand.h"
+#include "tests/unit/rnbd-server/export_fixtures.h"
 
 using namespace rnbd;
 using namespace rnbd::told;
@@ -41,57 +40,42 @@ std::size_t lines_with(const std::string& text, std::string_view what) {
 }  // namespace
 
 TEST_CASE("failures: two errors in turn are a line each") {
-    try {
-        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M",
-                           "pread=echo ENOSPC >&2; exit 1", "can_write=exit 0",
-                           "pwrite=cat >/dev/null; echo EIO >&2; exit 1"});
-        ServerConfig::Export config;
-        config.name = "vol";
-        config.storage.kind = StorageOptions::Kind::nbd;
-        config.storage.uri = served.server->uri();
-        config.allow = {{.session = "host-a", .access = AccessMode::read_write}};
-        World world({config});
-        Volume& volume = *world.target.find("vol");
-        world.run_until([&] { return volume.state() == Volume::State::ready; });
-        ByHand hand{.world = world, .answer = {}};
-        const std::uint32_t id = hand.open("vol");
-        const std::string text = said([&] {
-            for (int i = 0; i < 5; ++i) {
-                CHECK(hand.ask(id, Operation::write) == EIO);
-                CHECK(hand.ask(id, Operation::read, rtrs::Direction::read) == ENOSPC);
-            }
+    with_nbd_export(
+        {"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M",
+         "pread=echo ENOSPC >&2; exit 1", "can_write=exit 0",
+         "pwrite=cat >/dev/null; echo EIO >&2; exit 1"},
+        [&](ServedFile&, World& world) {
+            ready(world, "vol");
+            ByHand hand{.world = world, .answer = {}};
+            const std::uint32_t id = hand.open("vol");
+            const std::string text = said([&] {
+                for (int i = 0; i < 5; ++i) {
+                    CHECK(hand.ask(id, Operation::write) == EIO);
+                    CHECK(hand.ask(id, Operation::read, rtrs::Direction::read) == ENOSPC);
+                }
+            });
+            CHECK(lines_with(text, " failed: ") == 2);
         });
-        CHECK(lines_with(text, " failed: ") == 2);
-    } catch (const Unavailable& unavailable) {
-        skip(unavailable.reason);
-    }
 }
 
 TEST_CASE("failures: the log tells a write from the flush before it") {
-    try {
-        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M",
-                           "pread=head -c $3 /dev/zero", "can_write=exit 0", "can_flush=exit 0",
-                           "pwrite=cat >/dev/null; [ $4 != 0 ] || { echo EIO >&2; exit 1; }",
-                           "flush=echo ENOSPC >&2; exit 1"});
-        ServerConfig::Export config;
-        config.name = "vol";
-        config.storage.kind = StorageOptions::Kind::nbd;
-        config.storage.uri = served.server->uri();
-        config.allow = {{.session = "host-a", .access = AccessMode::read_write}};
-        World world({config});
-        Volume& volume = *world.target.find("vol");
-        world.run_until([&] { return volume.state() == Volume::State::ready; });
-        ByHand hand{.world = world, .answer = {}};
-        const std::uint32_t id = hand.open("vol");
-        const std::string plain = said([&] { CHECK(hand.ask(id, Operation::write) == EIO); });
-        CHECK(plain.find("vol: write of 4096 bytes at 0 for host-a failed") != std::string::npos);
-        const std::string behind = said([&] {
-            CHECK(hand.ask(id, Operation::write, rtrs::Direction::write, 4096, IoFlag::preflush) ==
-                  ENOSPC);
+    with_nbd_export(
+        {"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M", "pread=head -c $3 /dev/zero",
+         "can_write=exit 0", "can_flush=exit 0",
+         "pwrite=cat >/dev/null; [ $4 != 0 ] || { echo EIO >&2; exit 1; }",
+         "flush=echo ENOSPC >&2; exit 1"},
+        [&](ServedFile&, World& world) {
+            ready(world, "vol");
+            ByHand hand{.world = world, .answer = {}};
+            const std::uint32_t id = hand.open("vol");
+            const std::string plain = said([&] { CHECK(hand.ask(id, Operation::write) == EIO); });
+            CHECK(plain.find("vol: write of 4096 bytes at 0 for host-a failed") !=
+                  std::string::npos);
+            const std::string behind = said([&] {
+                CHECK(hand.ask(id, Operation::write, rtrs::Direction::write, 4096,
+                               IoFlag::preflush) == ENOSPC);
+            });
+            CHECK(behind.find("vol: flush before a write of 4096 bytes at 0 for host-a failed") !=
+                  std::string::npos);
         });
-        CHECK(behind.find("vol: flush before a write of 4096 bytes at 0 for host-a failed") !=
-              std::string::npos);
-    } catch (const Unavailable& unavailable) {
-        skip(unavailable.reason);
-    }
 }
