@@ -80,11 +80,13 @@ bool more_words(const CLI::App& root, const CLI::App& app, const std::vector<std
     return false;
 }
 
-// "help exports resize", also behind options: "--help" in the place of "help".
+// "help exports resize", also behind options: "--help" in the place of "help". "help help" is help.
 void ask_for_help(const CLI::App& root, std::vector<std::string>& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
         if (words[i] == "help") {
-            words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+            const auto first = words.begin() + static_cast<std::ptrdiff_t>(i);
+            words.erase(first, std::find_if(first, words.end(),
+                                            [](const auto& word) { return word != "help"; }));
             words.emplace_back("--help");
             return;
         }

@@ -64,6 +64,8 @@ TEST_CASE("rnbdctl: what is no command, or several, is said with the nearest") {
 
 TEST_CASE("rnbdctl: help of a command is its --help") {
     CHECK(written({"help"}) == Words{"--help"});
+    CHECK(written({"help", "help"}) == Words{"--help"});
+    CHECK(written({"help", "help", "exports"}) == Words{"exports", "--help"});
     CHECK(written({"help", "exp"}).front().find("may be explain, exports") != std::string::npos);
     CHECK(written({"help", "exports", "res"}) == Words{"exports", "res", "--help"});
     CHECK(written({"help", "exports", "resize"}) == Words{"exports", "resize", "--help"});
