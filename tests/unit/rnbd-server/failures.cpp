@@ -58,6 +58,25 @@ TEST_CASE("failures: two errors in turn are a line each") {
         });
 }
 
+TEST_CASE("failures: zeroes that cannot be written fast are no news, others that cannot are") {
+    with_nbd_export(
+        {"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M", "pread=head -c $3 /dev/zero",
+         "can_write=exit 0", "pwrite=cat >/dev/null; echo EIO >&2; exit 1", "can_zero=exit 0",
+         "can_fast_zero=exit 0", "zero=echo EOPNOTSUPP >&2; exit 1"},
+        [&](ServedFile&, World& world) {
+            ready(world, "vol");
+            ByHand hand{.world = world, .answer = {}};
+            const std::uint32_t id = hand.open("vol");
+            const auto zero = [&](IoFlag flags) {
+                return hand.ask(id, Operation::write_zeroes, rtrs::Direction::write, 4096, flags);
+            };
+            const std::string fast = said([&] { CHECK(zero(IoFlag::fast_zero) == EOPNOTSUPP); });
+            CHECK(fast.empty());
+            const std::string slow = said([&] { CHECK(zero(IoFlag::none) == EIO); });
+            CHECK(lines_with(slow, " failed: ") == 1);
+        });
+}
+
 TEST_CASE("failures: the log tells a write from the flush before it") {
     with_nbd_export(
         {"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M", "pread=head -c $3 /dev/zero",
