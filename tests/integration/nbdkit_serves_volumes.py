@@ -138,6 +138,20 @@ h.flush()
     stop(process)
     check(run("sha256sum", backing).stdout == before, "the volume behind it was left alone")
 
+    # A filter that reads ahead needs one that keeps what it has read, since the plugin keeps nothing.
+    process, uri = plugin("vol", filters=["--filter=readahead", "--filter=cache"])
+    client = nbd.NBD()
+    client.connect_uri(uri)
+    with open(backing, "rb") as storage:
+        for at in range(0, 1 << 20, 256 << 10):
+            check(client.pread(256 << 10, at) == storage.read(256 << 10), "what is read is right")
+    wait_until("more was read than was asked for",
+               lambda: server.status()["sessions"][0]["read_bytes"] > 1 << 20)
+    client.shutdown()
+    run("nbdcopy", uri, lab.path("copy"))
+    check(same(backing, lab.path("copy")), "what was read ahead is right")
+    stop(process)
+
     # Filters that look for something on the volume read parts of blocks: blocksize is next to the plugin.
     content = lab.random_file("content", 8 << 20)
     run("nbdkit", "-U", "-", "partitioning", content, "partition-type=gpt", "--run", f"nbdcopy $uri {lab.path('disk')}")
