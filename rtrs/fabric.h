@@ -283,9 +283,9 @@ class Endpoint {
     // to it. Zero: nothing is outstanding, or it is the first transmission, or the fabric does not
     // know (a device retries for a limited time).
     virtual Duration unacknowledged() const noexcept { return Duration::zero(); }
-    // For how long nothing has been received, not even a part of a message, while everything posted
-    // has reached the peer's side of the network. Zero: something is still under way to it, or the
-    // fabric does not know (what a device's peer acknowledges, the peer has).
+    // For how long nothing has been received, not even a part of a message, since what was posted
+    // has reached the peer's side of the network. Short, or zero: something is still under way to
+    // it. A device counts what does not move at all as silence, and needs ask_network().
     virtual Duration quiet() const noexcept { return Duration::zero(); }
     // Whether probes are sent to the peer's side of the network (repeatedly, when the connection
     // has been silent for a second) although the owner has nothing to send, so that

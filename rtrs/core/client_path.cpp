@@ -313,7 +313,7 @@ Instant ClientPath::judge_question(Connection& late) {
     const Duration since = late.asked_there ? std::min(quiet, now - *late.asked_there) : quiet;
     if (!late.asked_there || since < patience) return now + patience - since;
     fail(from_errno(ETIMEDOUT), "one of its connections, from " + late.endpoint->local_address() +
-                                    ", answers nothing, though all that is sent is acknowledged: "
+                                    ", answers nothing, though the server answers on another: "
                                     "answers are lost, or something on the way keeps either");
     return Instant::max();
 }

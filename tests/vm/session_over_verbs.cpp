@@ -1,5 +1,6 @@
 // The core over the verbs fabric: a session with two paths to a server on the same device, whose
-// requests go on while its paths are torn down. In the contract suite the fabric is alone.
+// requests go on while its paths are torn down, and when one of its queue pairs falls silent. In
+// the contract suite the fabric is alone.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "rtrs/client.h"
+#include "rtrs/fabric/fault/faulty_fabric.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/server.h"
 
@@ -22,9 +24,11 @@ constexpr std::uint32_t most_blocks = 30;  // of one request: 120 KiB
 struct PrintTracer final : Tracer {
     void trace(TraceLevel level, std::string_view subsystem, std::string_view subject,
                std::string_view text) override {
+        all += text;
         if (level < TraceLevel::warning && std::getenv("RNBD_TRACE") == nullptr) return;
         std::cerr << subsystem << ' ' << subject << ": " << text << '\n';
     }
+    std::string all;
 };
 
 // A disk in memory. A request's message is the number of its first block.
@@ -198,9 +202,10 @@ struct World {
         fabric = make_verbs_fabric(*reactor, {.local_host = local, .tracer = &tracer}).value();
         server_fabric =
             make_verbs_fabric(*reactor, {.local_host = local, .tracer = &tracer}).value();
+        faults.emplace(*server_fabric, *reactor, FaultOptions{});
         server.emplace(environment(), options, disk);
         for (std::string& address : addresses) {
-            address = server->listen(*server_fabric, local + ":0").value();
+            address = server->listen(*faults, local + ":0").value();
         }
     }
     SessionEnvironment environment() { return {*reactor, random, tracer}; }
@@ -220,6 +225,7 @@ struct World {
     Random random;
     std::unique_ptr<Reactor> reactor;
     std::unique_ptr<Fabric> fabric, server_fabric;
+    std::optional<FaultyFabric> faults;
     Disk disk;
     std::optional<Server> server;
     std::string addresses[2];
@@ -263,6 +269,37 @@ TEST_CASE("a session over verbs reads back what it wrote, through the loss of ea
         }
         return true;
     }));
+    work.stop();
+    REQUIRE(world.run_until([&] { return work.closed; }));
+    CHECK(work.mismatches == 0);
+    CHECK(work.errors == 0);
+    world.server->close();
+    REQUIRE(world.run_until([&] { return world.disk.closed; }));
+}
+
+// As where a device sends nothing any more, and does not say so: what comes is acknowledged,
+// heartbeats are answered over the first connection, and requests on the other one wait.
+TEST_CASE("a path of which one queue pair is silent without an error is given up") {
+    World world({.queue_depth = 64, .heartbeat_timeout = std::chrono::seconds(20)});
+    Workload work(world.environment(),
+                  {.name = "client",
+                   .paths = {{world.fabric.get(), "", world.addresses[0]}},
+                   .io_connections = 1,
+                   .connect_timeout = std::chrono::seconds(20),
+                   .heartbeat_interval = std::chrono::milliseconds(500),
+                   .heartbeat_timeout = std::chrono::seconds(4),
+                   .request_deadline = std::chrono::milliseconds(200)},
+                  32);
+    REQUIRE(!work.session.open());
+    REQUIRE(world.run_until([&] { return work.answered >= 300; }));
+    // The connections of a path are made one after the other.
+    world.faults->stall_newest(std::chrono::hours(24));
+    const auto is_found = [&] {
+        return world.tracer.all.find("answers nothing, though") != std::string::npos;
+    };
+    REQUIRE(world.run_until(is_found));
+    const std::uint64_t before = work.answered;
+    REQUIRE(world.run_until([&] { return work.answered >= before + 300; }));
     work.stop();
     REQUIRE(world.run_until([&] { return work.closed; }));
     CHECK(work.mismatches == 0);

@@ -124,7 +124,7 @@ void FaultyEndpoint::on_completion(const Completion& completion) {
     const FaultOptions& options = fabric_.options_;
     if (fabric_.draw(options.stall_per_million)) {
         ++fabric_.statistics_.stalls;
-        stalled_until_ = std::max(stalled_until_, fabric_.clock_.now() + options.stall_duration);
+        stall(options.stall_duration);
     }
     take({.completion = completion}, from_peer ? options.slow_peer : Duration{0});
     run_due();
@@ -152,6 +152,10 @@ void FaultyEndpoint::take(Event event, Duration extra_delay) {
     last_due_ = std::max(last_due_, fabric_.clock_.now() + delay);
     event.due = last_due_;
     events_.push_back(std::move(event));
+}
+
+void FaultyEndpoint::stall(Duration duration) noexcept {
+    stalled_until_ = std::max(stalled_until_, fabric_.clock_.now() + duration);
 }
 
 Instant FaultyEndpoint::held_until() const noexcept {

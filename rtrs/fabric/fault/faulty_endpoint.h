@@ -17,6 +17,7 @@ class FaultyEndpoint final : public Endpoint, public EndpointHandler, public Lis
     // In place of set_inner(): the endpoint was never connected, and ends with this reason.
     void refuse(std::error_code reason);
     void lose();
+    void stall(Duration duration) noexcept;
     // Recomputes when the next event is due.
     void reschedule();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "rtrs/base/assert.h"
 #include "rtrs/fabric/fault/faulty_endpoint.h"
 
 namespace rtrs {
@@ -173,6 +174,14 @@ void FaultyFabric::lose_connections() {
 void FaultyFabric::stall(Duration duration) {
     ++statistics_.stalls;
     stalled_until_ = std::max(stalled_until_, clock_.now() + duration);
+}
+
+void FaultyFabric::stall_newest(Duration duration) {
+    ++statistics_.stalls;
+    fault::FaultyEndpoint* newest = nullptr;
+    endpoints_.for_each([&](fault::FaultyEndpoint& endpoint) { newest = &endpoint; });
+    RTRS_ASSERT(newest != nullptr);
+    newest->stall(duration);
 }
 
 }  // namespace rtrs

@@ -73,6 +73,8 @@ class FaultyFabric final : public Fabric {
     // No endpoint hears anything for this long; what is posted still goes out. disconnect() ends
     // the stall for its endpoint. A stall of many hours is a black hole.
     void stall(Duration duration);
+    // The same of the endpoint that was made last, alone.
+    void stall_newest(Duration duration);
     // How many of the next attempts of each kind fail, whatever the chances.
     struct Scripted {
         std::uint32_t registrations = 0;

@@ -302,8 +302,24 @@ void VerbsEndpoint::established(Bytes private_data) {
     became_established();
 }
 
+void VerbsEndpoint::ask_network(bool on) noexcept {
+    sends_.signal_all(on);
+    if (on) asked_ = sends_.next();
+}
+
+// Until the peer's device has taken the question, what it takes of what was posted before is as
+// good as an answer; what it takes later is not. Nothing at all is quiet, too: a device may keep a
+// queue without a word. (Soft-RoCE of Linux 6.1 does, at the peer: it executes a bind again when it
+// sends again what came before, which fails the second time.)
+Duration VerbsEndpoint::quiet() const noexcept {
+    if (state_ != State::established) return Duration::zero();
+    const Instant since = sends_.waits(asked_) ? std::max(received_at_, sent_at_) : received_at_;
+    return engine_->reactor().now() - since;
+}
+
 void VerbsEndpoint::became_established() {
     state_ = State::established;
+    received_at_ = engine_->reactor().now();
     timer_.disarm();
     established_ = true;
     handler_.on_established(Bytes(private_data_).first(private_bytes_));

@@ -72,6 +72,9 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     std::uint32_t copied_bytes_max() const noexcept override { return inline_bytes_max_; }
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
     void disconnect(std::error_code why) override;
+    Duration quiet() const noexcept override;
+    // Each send is signalled then, so that quiet() knows what the peer's device takes.
+    void ask_network(bool on) noexcept override;
     std::string local_address() const override { return local_address_; }
     std::string remote_address() const override { return remote_address_; }
 
@@ -180,6 +183,9 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     std::uint32_t receives_max_;
     EndpointOptions::EndNews end_news_;
     std::uint32_t works_ = 0;  // contexts that post() has taken
+    Instant received_at_{};    // when a receive completed last
+    Instant sent_at_{};        // when a send completed last
+    std::uint64_t asked_ = 0;  // the first send after ask_network(true)
     SendRing sends_;
     ReceiveRing receives_;
     // Revokes for which the send queue had no place yet.

@@ -352,6 +352,7 @@ VerbsEndpoint::QueueState VerbsEndpoint::poll(unsigned batches_max) {
 }
 
 void VerbsEndpoint::completed(const ibv_wc& completion) {
+    (is_receive(completion.wr_id) ? received_at_ : sent_at_) = engine_->reactor().now();
     if (state_ == State::accepting && completion.status == IBV_WC_SUCCESS) {
         // The peer's first message overtook its last word of the handshake.
         private_bytes_ = 0;

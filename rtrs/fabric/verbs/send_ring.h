@@ -64,12 +64,20 @@ class SendRing {
         contexts_[tail_ % capacity_] = context;
         Posted posted{tail_++, Signalled::no};
         ++unsignalled_;
-        if (context.report == SendContext::Report::always || unsignalled_ == interval_) {
+        if (signal_all_ || context.report == SendContext::Report::always ||
+            unsignalled_ == interval_) {
             posted.signalled = Signalled::yes;
             unsignalled_ = 0;
         }
         return posted;
     }
+
+    // Whether everything that is pushed from now on is signalled.
+    void signal_all(bool on) noexcept { signal_all_ = on; }
+    // The number of what is pushed next.
+    std::uint64_t next() const noexcept { return tail_; }
+    // It was pushed and is not yet known to be done.
+    bool waits(std::uint64_t number) const noexcept { return head_ <= number && number < tail_; }
 
     // A completion of work `number` came: visit(context, number) is called for every context up to
     // it, oldest first, each already released. A completion of a context that was already released
@@ -97,6 +105,7 @@ class SendRing {
     std::uint64_t head_ = 0;
     std::uint64_t tail_ = 0;
     std::uint32_t unsignalled_ = 0;
+    bool signal_all_ = false;
 };
 
 }  // namespace rtrs::verbs

@@ -41,6 +41,30 @@ TEST_CASE("send ring: who asks for a signal gets it, and the count begins anew")
     CHECK(push(ring, 15).signalled == Signalled::yes);
 }
 
+TEST_CASE("send ring: all is signalled while that is wished, and then the count begins anew") {
+    SendRing ring(64);
+    push(ring, 0);
+    ring.signal_all(true);
+    for (std::uint64_t i = 0; i < 20; ++i) CHECK(push(ring, i).signalled == Signalled::yes);
+    ring.signal_all(false);
+    for (std::uint64_t i = 0; i < 15; ++i) CHECK(push(ring, i).signalled == Signalled::no);
+    CHECK(push(ring, 15).signalled == Signalled::yes);
+}
+
+TEST_CASE("send ring: a work waits from when it is pushed until it, or a later one, is completed") {
+    SendRing ring(8);
+    push(ring, 0);
+    const std::uint64_t number = ring.next();
+    CHECK(!ring.waits(number));
+    CHECK(push(ring, 1).number == number);
+    push(ring, 2);
+    CHECK(ring.waits(number));
+    complete(ring, number - 1);
+    CHECK(ring.waits(number));
+    complete(ring, number + 1);
+    CHECK(!ring.waits(number));
+}
+
 TEST_CASE("send ring: the interval is bounded at both ends") {
     CHECK(SendRing(1).interval() == 1);
     CHECK(SendRing(7).interval() == 1);
