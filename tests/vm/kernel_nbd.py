@@ -25,9 +25,17 @@ def attached(client, name="vol1"):
     return kernel(client, name)["path"]
 
 
-def requests_under_way(base):
-    with open(base + "inflight") as counts:
+def requests_under_way(device):
+    with open(f"/sys/block/{os.path.basename(device)}/inflight") as counts:
         return sum(int(count) for count in counts.read().split())
+
+
+def wait_until_at_rest(device):
+    """With requests under way the kernel's device would be given up (docs/not-supported.md). udev reads a device
+    that has another size, or was written, and may come to it late."""
+    if with_udev:
+        run("udevadm", "settle")
+    wait_until("nothing is under way", lambda: requests_under_way(device) == 0)
 
 
 def digest(path):
@@ -109,6 +117,8 @@ with Lab() as lab:
     # First, as on any machine: the client may attach the moment that the module can be loaded, and
     # udev is not told of what was before it.
     with_udev = start_udev()
+    if with_udev:
+        lab.cleanups.append(lambda: run("udevadm", "control", "--exit", ok=False))
     run("modprobe", "nbd", "max_part=4")
     set_loader("/sbin/modprobe")
     device = attached(client)
@@ -160,8 +170,7 @@ with Lab() as lab:
 
     step("the client is killed and started: the mount outlives it")
     run("sync")
-    # With requests under way the kernel's device would be given up: docs/not-supported.md.
-    wait_until("nothing is under way", lambda: requests_under_way(base) == 0)
+    wait_until_at_rest(device)
     client.kill()
     client.start()
     check(attached(client) == device, "the same device")
@@ -185,7 +194,7 @@ with Lab() as lab:
     check(digest(where + "/late") == kept, "all of it")
 
     step("nor does a client that is started then take over what is mounted")
-    wait_until("nothing is under way", lambda: requests_under_way(base) == 0)
+    wait_until_at_rest(device)
     client.kill()
     restart_with_blocks_of(4096)
     client.start()
@@ -207,9 +216,7 @@ with Lab() as lab:
     restart_with_blocks_of(4096)
     client.ctl("map", "vol1", "--session", "host-a", "--device", "auto")
     device = attached(client)
-    if with_udev:
-        run("udevadm", "settle")
-    wait_until("nothing is under way", lambda: requests_under_way(f"/sys/block/{os.path.basename(device)}/") == 0)
+    wait_until_at_rest(device)
     client.kill()
     restart_with_blocks_of(512)
     client.start()
@@ -290,6 +297,4 @@ with Lab() as lab:
     check(client.stop() == 0, "SIGTERM")
     writer.wait(timeout=PATIENCE_S)
     check(writer.returncode != 0, "the write cannot have succeeded")
-    if with_udev:
-        run("udevadm", "control", "--exit")
 print("ok")
