@@ -20,6 +20,10 @@ using Use = KernelNbd::Use;
 constexpr std::string_view subsystem = "rnbd.kernel";
 // How long the kernel may take to let go when it is cut off.
 constexpr rtrs::Duration cut_time = std::chrono::seconds(5);
+// How long it may take for answers out of a socket that is closed here already, and how often that
+// is looked at.
+constexpr rtrs::Duration last_answers_time = std::chrono::seconds(1);
+constexpr rtrs::Duration last_answers_poll = std::chrono::milliseconds(20);
 // The kernel is no stranger who has to hurry: only a broken one would reach these.
 constexpr NbdConnectionOptions connection_options{.payload_timeout = std::chrono::hours(1),
                                                   .send_timeout = std::chrono::hours(1)};
@@ -158,6 +162,7 @@ void KernelDevice::update() {
 void KernelDevice::retry() {
     if (state_ == State::attached) return resize_if_needed();
     if (state_ == State::detaching && !call_.running() && !let_go_) return detach();
+    if (left_) return end_if_done();
     if ((state_ != State::failed && state_ != State::waiting) || stopping_) return;
     // update() goes on.
     if (!ready()) return set_state(State::waiting, reason_);
@@ -372,6 +377,7 @@ void KernelDevice::cut() {
     if (!asked && stopping_ == Use::leave) return leave(not_asked);
     retry_.disarm();
     note_cut();
+    cut_ = true;
     deadline_.arm(environment_.reactor.now() + cut_time);
     const bool runs =
         cut_call_.start([this, kernel = kernel_, index = *index_]() -> KernelCall::Report {
@@ -419,8 +425,24 @@ void KernelDevice::on_connection_closed(NbdConnection& connection) {
     if (state_ == State::attached) failed("somebody has detached " + path());
 }
 
+// What the kernel had sent, and nobody here has read, would wait for ever, for a next process, too:
+// it fails. True: later.
+bool KernelDevice::awaits_last_answers() {
+    if (!left_ || cut_ || !kernel_->awaits_answers(*index_)) return false;
+    const rtrs::Instant now = environment_.reactor.now();
+    if (!last_answers_until_) last_answers_until_ = now + last_answers_time;
+    if (now < *last_answers_until_) {
+        retry_.arm(now + last_answers_poll);
+    } else {
+        set_state(State::detaching, "it is used, and requests are under way that nobody answers");
+        cut();
+    }
+    return true;
+}
+
 void KernelDevice::end_if_done() {
     if (!let_go_ || !connections_.empty() || state_ == State::detached) return;
+    if (awaits_last_answers()) return;
     deadline_.disarm();
     retry_.disarm();
     set_state(State::detached, {});

@@ -117,6 +117,7 @@ class KernelDevice final : private NbdConnection::Owner {
     void leave(std::string_view why);
     void let_go();
     void end_if_done();
+    bool awaits_last_answers();
     void note_cut();
     void give_up();
     bool run(std::function<KernelCall::Report()> work);
@@ -138,6 +139,9 @@ class KernelDevice final : private NbdConnection::Owner {
     std::optional<KernelNbd::Use> stopping_;
     bool let_go_ = false;  // nothing more is asked of the kernel
     bool left_ = false;    // the kernel keeps the device
+    bool cut_ = false;     // the kernel was told to cut it off
+    // Left, without connections: until then the kernel may take the last answers from them.
+    std::optional<rtrs::Instant> last_answers_until_;
     bool was_attached_ = false;
     std::string loss_;
     rtrs::Duration pause_;

@@ -79,8 +79,12 @@ class KernelNbd {
     // Detaches at once: requests that are not answered fail.
     virtual std::expected<void, std::string> cut(std::uint32_t index) = 0;
 
-    // As kernel_device_use(). This is the only call that does not block.
+    // These do not block.
+    // As kernel_device_use().
     virtual std::string use_of(std::uint32_t index) const = 0;
+    // Whether the device waits for answers to requests that it has sent to a socket. Only cut()
+    // ends those whose socket is closed: no other process can answer them.
+    virtual bool awaits_answers(std::uint32_t index) const = 0;
 };
 
 // How long the I/O of a device that lost its process waits for the next one.

@@ -65,7 +65,7 @@ std::expected<void, std::string> limit_requests(std::uint32_t index, std::uint32
 }
 
 // Requests that were sent to a socket and not answered.
-bool has_lost_requests(std::uint32_t index) {
+bool has_requests(std::uint32_t index) {
     std::ifstream in(sysfs(index, "inflight"));
     std::uint64_t reads = 0, writes = 0;
     in >> reads >> writes;
@@ -236,7 +236,7 @@ class NetlinkNbd final : public KernelNbd {
         }
         // Nobody else serves it.
         if (const auto left = find_bound(binding.identifier)) {
-            if (binding.takes_over && !has_lost_requests(*left)) {
+            if (binding.takes_over && !has_requests(*left)) {
                 const std::string why_not = misfit(*left, binding);
                 if (why_not.empty()) return take_over(*conversation, binding, *left, sockets);
                 if (is_used(*left)) return std::unexpected(left_in_use(*left, why_not));
@@ -309,6 +309,7 @@ class NetlinkNbd final : public KernelNbd {
     }
 
     std::string use_of(std::uint32_t index) const override { return kernel_device_use(index); }
+    bool awaits_answers(std::uint32_t index) const override { return has_requests(index); }
 
   private:
     static Message connect_message(const Conversation& conversation, const KernelBinding& binding,

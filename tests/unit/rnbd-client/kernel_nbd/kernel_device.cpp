@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -91,12 +92,14 @@ class PlayedKernel final : public KernelNbd {
         changed_.wait(lock, [this] { return !cut_hangs; });
         close_sockets();
         hangs = false;
+        awaits = 0;
         changed_.notify_all();
         return {};
     }
     std::string use_of(std::uint32_t index) const override {
         return used ? "/dev/nbd" + std::to_string(index) + " is mounted on /srv" : "";
     }
+    bool awaits_answers(std::uint32_t) const override { return awaits > 0 && awaits-- > 0; }
 
     void go_on() {
         const std::scoped_lock lock(mutex_);
@@ -121,6 +124,7 @@ class PlayedKernel final : public KernelNbd {
     std::uint32_t left_blocks = 0;  // of what an earlier process left
     std::string unsettled, unflushed;
     std::atomic<int> attempts = 0, detaches = 0, cuts = 0;
+    mutable std::atomic<int> awaits = 0;  // for how many looks
     KernelBinding binding;
 
   private:
@@ -378,6 +382,38 @@ TEST_CASE("kernel device: its end waits for a thread to be had") {
         CHECK(fixture.kernel->detaches == 0);
     }
     CHECK(fixture.kernel->cuts == 0);
+}
+
+TEST_CASE("kernel device: requests that nobody can answer do not stay behind with it") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    fixture.kernel->used = true;
+    SECTION("the last answers are on their way") {
+        fixture.kernel->awaits = 3;
+        fixture.kernel_device->stop(Use::leave);
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel->awaits == 0);
+        CHECK(fixture.kernel->cuts == 0);
+        CHECK(fixture.kernel_device->loss().empty());
+    }
+    SECTION("none come") {
+        fixture.kernel->awaits = std::numeric_limits<int>::max();
+        fixture.kernel_device->stop(Use::leave);
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel->cuts == 1);
+        CHECK(fixture.kernel_device->loss() == "/dev/nbd3 was cut off while it was used");
+    }
+    SECTION("none come, and the kernel does not let go") {
+        fixture.kernel->awaits = std::numeric_limits<int>::max();
+        fixture.kernel->cut_hangs = true;
+        fixture.kernel_device->stop(Use::leave);
+        fixture.until([&] { return fixture.kernel->cuts == 1; });
+        fixture.kernel_device->cut();
+        fixture.until([&] { return fixture.detached == 1; });
+        fixture.kernel->go_on();
+    }
+    CHECK(fixture.kernel_device->left());
 }
 
 TEST_CASE("kernel device: what is cut off is not detached beside that") {
