@@ -179,7 +179,9 @@ void Catalog::look() {
         if (before.entry.waiting != now.entry.waiting) {
             tell(now.entry.waiting ? CatalogEventKind::waiting : CatalogEventKind::ready, now);
         }
-        if (before.entry.size_bytes != now.entry.size_bytes) tell(CatalogEventKind::resized, now);
+        const bool resized = before.entry.size_bytes != now.entry.size_bytes ||
+                             before.entry.block_bytes != now.entry.block_bytes;
+        if (resized) tell(CatalogEventKind::resized, now);
         if (other_rules) tell_access(before, now);
     }
     for (auto one = known_.begin(); one != known_.end();) {

@@ -89,10 +89,10 @@ const char* to_string(ServerIntent intent) noexcept;
 enum class CatalogEventKind : std::uint16_t {
     added = 1,  // this session may open the export from now on
     removed,    // this session may not open the export any more
-    resized,
-    access,   // the export became writable, or read-only
-    waiting,  // the storage of the export is gone
-    ready,    // the storage of the export is back
+    resized,    // its size is another one, or its block size
+    access,     // the export became writable, or read-only
+    waiting,    // the storage of the export is gone
+    ready,      // the storage of the export is back
     // These are about the server, and have no entry:
     draining,   // the server accepts no new session and opens no export
     accepting,  // the server is no longer draining

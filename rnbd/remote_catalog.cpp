@@ -146,7 +146,9 @@ void RemoteCatalog::apply(const CatalogPicture& picture) {
         if (was.waiting != entry.waiting) {
             note(entry.waiting ? CatalogEventKind::waiting : CatalogEventKind::ready, entry);
         }
-        if (was.size_bytes != entry.size_bytes) note(CatalogEventKind::resized, entry);
+        const bool resized =
+            was.size_bytes != entry.size_bytes || was.block_bytes != entry.block_bytes;
+        if (resized) note(CatalogEventKind::resized, entry);
         if (was.writable != entry.writable) note(CatalogEventKind::access, entry);
     }
     for (const auto& [name, entry] : before) note(CatalogEventKind::removed, entry);

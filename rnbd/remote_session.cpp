@@ -32,7 +32,7 @@ void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
         if (volumes[i]->options.name != event.entry.name) continue;
         if (event.kind == CatalogEventKind::waiting) {
             volumes[i]->storage_is_gone();
-        } else if (sized && !has(features, Feature::medium)) {
+        } else if (sized && !has(features, Feature::medium) && volumes[i]->blocks_refused == 0) {
             volumes[i]->resized(event.entry.size_bytes);
         } else {
             // The export may be another file or device by now, whose size is not this volume's.

@@ -21,6 +21,8 @@ using namespace std::chrono_literals;
 constexpr rtrs::Duration retry_delay_min = 50ms;
 constexpr rtrs::Duration retry_delay_max = 2s;
 constexpr rtrs::Duration awaited_retry_delay = 250ms;
+// While the server's catalog says that nothing has changed. An event ends it early.
+constexpr rtrs::Duration known_retry_delay = 1min;
 constexpr const char* gone_text =
     "its storage is gone at the server: requests fail until it is back";
 constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
@@ -228,6 +230,13 @@ bool RemoteVolume::Inside::storage_is_known_to_be_gone() const {
     return session.catalog.known() && entry != entries.end() && entry->second.waiting;
 }
 
+bool RemoteVolume::Inside::blocks_are_known_to_be_refused() const {
+    if (blocks_refused == 0 || !session.catalog.known()) return false;
+    const auto& entries = session.catalog.entries();
+    const auto entry = entries.find(options.name);
+    return entry != entries.end() && entry->second.block_bytes == blocks_refused;
+}
+
 // For an open volume the timer was armed because a request failed, so that it is not known whether
 // the volume is still open at the server.
 void RemoteVolume::Inside::try_again() {
@@ -310,9 +319,13 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     if (std::exchange(asks_again, false)) delay = retry_delay_min;
     // The server answers EAGAIN only for some seconds.
     if (error == rtrs::from_errno(EAGAIN)) delay = std::min(delay, awaited_retry_delay);
+    delay = std::min(delay, retry_delay_max);
+    // To ask opens it for a moment: others would be refused meanwhile, and the server's log would
+    // be full of it.
+    if (blocks_are_known_to_be_refused()) delay = known_retry_delay;
     ++refusals;
     open_error = error;
-    retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));
+    retry_timer.arm(session.environment.clock.now() + delay);
     set_state(state == VolumeState::open ? VolumeState::reopening : state, why_refused(error));
     handler.on_volume_refused(self);
 }
@@ -325,6 +338,7 @@ void RemoteVolume::Inside::give_back() {
         inside.asking = false;
         if (!unanswered(error)) inside.open_at_server = inside.maybe_open_at_server = false;
         if (inside.closing) return inside.close_if_idle();
+        if (inside.asks_again) return inside.look_again();
         inside.ask_later();
     });
 }

@@ -11,7 +11,8 @@
 //   any        OPEN refused with               (same)     tries again after a delay, until the
 //              EMEDIUMTYPE                                medium is there whose content is known
 //   any        OPEN answered with larger       reopening  closes it at the server and tries again
-//              blocks than users were told                after a delay, until the blocks fit
+//              blocks than users were told                after a delay, until the blocks fit;
+//                                                         seldom while the catalog has them, too
 //   any        close                           closing    sends CLOSE when nothing is in flight
 //   closing    CLOSE answered, or link lost    closed     leaves an owed CLOSE to the session
 #pragma once
@@ -55,6 +56,7 @@ struct RemoteVolume::Inside {
     // The volume is open and its storage is gone: its requests fail until the storage is back.
     void storage_is_gone();
     bool storage_is_known_to_be_gone() const;
+    bool blocks_are_known_to_be_refused() const;
     void try_again();
     std::string why_refused(std::error_code error) const;
     // bytes: the length of the answer that arrived.

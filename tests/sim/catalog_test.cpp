@@ -227,15 +227,16 @@ TEST_CASE("catalog: ten thousand exports come at once") {
 
 TEST_CASE("catalog: what has changed over a restart of the server is told") {
     Town town;
-    town.server->entries = {entry("a", 1), entry("b", 2)};
-    CHECK(town.heard() == " added:a added:b");
+    town.server->entries = {entry("a", 1), entry("b", 2), entry("c", 3), entry("d", 4)};
+    CHECK(town.heard() == " added:a added:b added:c added:d");
     town.server_host->crash(SimHost::CrashSeen::by_reset);
     bury(town.server.release());
     town.world.run_for(100ms);
     town.server_host->restart();
     town.start_server();
-    town.server->entries = {entry("a", 7)};
-    CHECK(town.heard() == " resized:a removed:b");
+    town.server->entries = {entry("a", 7), entry("c", 3), entry("d", 4)};
+    town.server->entries[1].block_bytes = 4096;
+    CHECK(town.heard() == " resized:a resized:c removed:b");
     town.server->tell(CatalogEventKind::waiting, entry("a", 7));
     CHECK(town.heard() == " waiting:a");
 }

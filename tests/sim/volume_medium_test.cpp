@@ -341,3 +341,68 @@ TEST_CASE("who was told of small blocks is served with no larger ones") {
     }
     v.good_end();
 }
+
+// To ask opens it at the server for a moment, which others may meet.
+TEST_CASE("while the catalog says that the blocks are still too large, it is seldom asked") {
+    const Feature features = GENERATE(Feature::none, Feature::medium);
+    CAPTURE(features);
+    SceneOptions options = quick_options(47);
+    options.client.messages = options.server.messages = MessageOptions{};
+    Volumes v(options);
+    v.begin(features);
+    v.user1->volume.limit_blocks(block);
+    v.lose_server();
+    v.user1->running = 0;
+    v.user1->issue(VolumeOperation::write, 3);
+    v.exports["vol1"].logical_block_bytes = 8 * block;
+    v.start_server();
+    v.server->sessions_survive = true;  // what is open may be opened again
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    v.scene.world.run_for(5s);  // it asks for what the first picture has
+    const auto opens = v.exports["vol1"].opens;
+    v.scene.world.run_for(50s);
+    CHECK(v.exports["vol1"].opens <= opens + 1);
+    CHECK(v.exports["vol1"].open_now == 0);
+    CHECK(!v.user1->idle());
+
+    SECTION("what the catalog says then is heard at once") {
+        v.exports["vol1"].logical_block_bytes = block;
+        v.server->says("vol1", CatalogEventKind::resized);
+        CHECK(v.until([&] { return v.user1->idle(); }, 1s));
+    }
+    SECTION("also while it is given back") {
+        v.server->delay = 1s;
+        const auto before = v.exports["vol1"].opens;
+        v.server->says("vol1", CatalogEventKind::resized);
+        REQUIRE(v.until([&] { return v.exports["vol1"].opens > before; }));
+        REQUIRE(v.until([&] { return v.user1->volume.next_attempt().has_value(); }));
+        CHECK(v.exports["vol1"].open_now == 1);
+        v.exports["vol1"].logical_block_bytes = block;
+        v.server->says("vol1", CatalogEventKind::resized);
+        CHECK(v.until([&] { return v.user1->idle(); }, 10s));
+    }
+    SECTION("and if the catalog should be wrong, it is not for ever") {
+        v.exports["vol1"].logical_block_bytes = block;
+        CHECK(v.until([&] { return v.user1->idle(); }, 100s));
+    }
+    SECTION("or by the picture of a server that was started again") {
+        v.crash_server(SimHost::CrashSeen::by_reset);
+        v.exports["vol1"].logical_block_bytes = block;
+        v.start_server();
+        v.server->sessions_survive = true;
+        CHECK(v.until([&] { return v.user1->idle(); }));
+    }
+    SECTION("and who was told of small ones and has gone is not in the way") {
+        v.user1->volume.limit_blocks(0);
+        CHECK(v.until([&] { return v.user1->volume.state() == VolumeState::open; }, 1s));
+        REQUIRE(v.until([&] { return v.user1->idle(); }));
+        v.user1->errors.clear();  // what was held was of the small ones
+        v.exports["vol1"].logical_block_bytes = block;
+        v.crash_server(SimHost::CrashSeen::by_reset);
+        v.start_server();
+        v.server->sessions_survive = true;
+        REQUIRE(v.until([&] { return v.user1->volume.geometry().logical_block_bytes == block; }));
+    }
+    CHECK(v.user1->errors.empty());
+    v.good_end();
+}

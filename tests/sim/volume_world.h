@@ -170,7 +170,7 @@ class SmallServer final : public ServerHandler {
         const Export& one = exports_.at(name);
         return {.name = name,
                 .size_bytes = one.sectors * block,
-                .block_bytes = block,
+                .block_bytes = one.logical_block_bytes,
                 .waiting = one.gone};
     }
     template <typename Message>

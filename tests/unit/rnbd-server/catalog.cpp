@@ -36,6 +36,24 @@ TEST_CASE("catalog: who may open an export is told when it changes") {
     CHECK(world.session->catalog().entries().size() == 2);
 }
 
+TEST_CASE("catalog: an export that was made anew with other blocks is told") {
+    World world({memory("vol", {writes})});
+    const auto made_anew = [&](std::uint16_t block_bytes) {
+        REQUIRE(
+            world.target.remove_export("vol", Target::Removal::if_unused, [](std::error_code) {}));
+        auto anew = memory("vol", {writes});
+        anew.storage.logical_block_bytes = block_bytes;
+        world.target.add_export_when_free(std::move(anew), [](const auto& added) { CHECK(added); });
+        const auto known = [&] { return world.session->catalog().entries().find("vol"); };
+        world.run_until([&] {
+            return known() != world.session->catalog().entries().end() &&
+                   known()->second.block_bytes == block_bytes;
+        });
+    };
+    made_anew(4096);
+    made_anew(512);
+}
+
 TEST_CASE("catalog: draining and its end are told once") {
     World world({memory("vol", {writes})});
     const auto set = [&](Target::Draining draining) {
