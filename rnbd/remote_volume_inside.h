@@ -75,6 +75,7 @@ struct RemoteVolume::Inside {
     std::error_code open_again();
     std::error_code set_size(std::uint64_t size_bytes);
     void set_state(VolumeState next, std::string why);
+    std::uint64_t draw_writer() const;
 
     // covers: as IoRecord::covers; it is kept when a request has to be submitted again.
     void submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);

@@ -1,6 +1,7 @@
 // The inside of ClientSession, shared by the files that implement it:
 //   client_session.cpp           the public face and status
-//   client_session_life.cpp      open and close, paths come and go, the link
+//   client_session_life.cpp      open and close, the link
+//   client_session_paths.cpp     paths are made, operated and removed; who joins, and when
 //   client_session_requests.cpp  requests: which path carries them, failover, fences, failures
 //   client_session_messages.cpp  user messages, one at a time
 //
@@ -120,24 +121,27 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
 
     // --- client_session_life.cpp
     std::error_code check_options() const;
-    std::error_code make_path(const PathAddress& address);
     std::error_code open();
     void arm_waiting();
+    void arm_head_start();
     void open_other_paths();
     std::expected<void, Unusable> allocate(FabricMemory& first, const ChunkGeometry& offered);
     void announce_link_if_ready();
     void dial_what_is_held_back();
     void close();
     void finish_close_if_done();
-    void ask_for_signs(const ClientPath& waiting);
-    void join_without_hope();
     void give_up_if_out_of_paths();
     void out_of_paths();
     void refuse(Error error, Refusing how);
-    void erase_removed_paths();
+
+    // --- client_session_paths.cpp
+    std::error_code make_path(const PathAddress& address);
     std::error_code add_path(const PathAddress& address);
     std::error_code operate(std::string_view label, PathOperation operation);
+    void erase_removed_paths();
     std::uint16_t index_of(const ClientPath& path) const noexcept;
+    void ask_for_signs(const ClientPath& waiting);
+    void join_without_hope();
 
     // --- client_session_requests.cpp
     void submit(std::uint32_t permit, const ClientRequest& request);
