@@ -63,7 +63,8 @@ std::optional<int> parse(CommandTree& tree, Words words, Complaints& complaints,
     if ((options.server && daemon == Daemon::client) ||
         (options.client && daemon == Daemon::server)) {
         return complaints.usage(fmt::format(
-            "{} is a command of {}: leave --{} out", app.get_subcommands().front()->get_name(),
+            "{}{} is a command of {}: leave --{} out", app.get_subcommands().front()->get_name(),
+            options.remote ? " --remote" : "",
             daemon == Daemon::client ? "rnbd-client" : "rnbd-server",
             options.server ? "server" : "client"));
     }

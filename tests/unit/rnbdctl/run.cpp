@@ -225,6 +225,8 @@ TEST_CASE("rnbdctl: paths, their operations, policy and explain") {
     const auto wrong = world.run({"--server", "paths"});
     CHECK(wrong.exit == number(CtlExit::usage));
     CHECK(has(wrong.err, "paths is a command of rnbd-client"));
+    CHECK(has(world.run({"--server", "status", "--remote"}).err,
+              "status --remote is a command of rnbd-client"));
 }
 
 TEST_CASE("rnbdctl: a drain that somebody else ends is not waited for") {
