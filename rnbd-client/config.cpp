@@ -231,7 +231,10 @@ void read_nbd_address(const ConfigValue& value, ClientConfig::Device& device, Se
 
 // One address, or a list of them.
 void read_nbd(ConfigMap& map, ClientConfig::Device& device, Seen& seen) {
-    const auto value = device.kernel ? map.find("nbd") : map.require("nbd", config_nbd().expected);
+    // One that the kernel has, whatever is wrong with how it is called there, needs none.
+    const auto value = map.find("device")
+                           ? map.find("nbd")
+                           : map.require("nbd", config_nbd().expected + "; or a device");
     if (!value) return;
     if (!value->is_list()) return read_nbd_address(*value, device, seen);
     value->list({.min = 1, .max = 16},

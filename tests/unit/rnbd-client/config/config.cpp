@@ -256,6 +256,7 @@ TEST_CASE("client config: devices") {
                     "at most 107"));
     CHECK(complains(with_device("    access: rw\n    nbd: []\n"), "at least 1"));
     CHECK(complains(with_device("    access: rw\n"), "nbd: found no such key"));
+    CHECK(complains(with_device("    access: rw\n"), "tcp:[IPv6]:PORT; or a device"));
     CHECK(complains(with_device("    nbd: unix:/a\n"), "access: found no such key"));
 }
 
@@ -275,6 +276,8 @@ TEST_CASE("client config: devices of the kernel") {
          {"/dev/nbd", "/dev/nbd-1", "/dev/nbd32768", "/dev/sda", "nbd0", "Auto"})
         CHECK(complains(with_device("    access: rw\n    device: " + std::string(wrong) + "\n"),
                         "expected /dev/nbdN"));
+    // Nothing else is wrong with that one.
+    CHECK_FALSE(complains(with_device("    access: rw\n    device: nbd0\n"), "nbd: found no"));
     CHECK(complains(with_device("    access: rw\n    device: auto\n    device_connections: 17\n"),
                     "from 1 to 16"));
     CHECK(complains(with_device("    access: rw\n    device: /dev/nbd1\n"
