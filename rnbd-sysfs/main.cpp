@@ -88,17 +88,21 @@ int serve(fuse* handle) {
     return status < 0 ? exit_code::failed : exit_code::ok;
 }
 
-// libfuse mounts over a file as well, and nobody reads that one then.
-bool is_something_else(const std::string& mount_point) {
+// What libfuse mounts over as well, and nobody reaches then; null: nothing. A directory that cannot
+// be looked at is libfuse's to complain of.
+const char* in_the_way(const std::string& mount_point) {
     std::error_code error;
     const auto status = std::filesystem::status(mount_point, error);
-    return !error && std::filesystem::exists(status) && !std::filesystem::is_directory(status);
+    if (error || !std::filesystem::exists(status)) return nullptr;
+    if (!std::filesystem::is_directory(status)) return "a file";
+    const bool empty = std::filesystem::is_empty(mount_point, error);
+    return error || empty ? nullptr : "a directory with something in it";
 }
 
 int run(const Options& options) {
-    if (is_something_else(options.mount_point)) {
-        std::fprintf(stderr, "rnbd-sysfs: %s: found a file, expected an empty directory\n",
-                     options.mount_point.c_str());
+    if (const char* const found = in_the_way(options.mount_point)) {
+        std::fprintf(stderr, "rnbd-sysfs: %s: found %s, expected an empty directory\n",
+                     options.mount_point.c_str(), found);
         return exit_code::failed;
     }
     FileSystem files{AttributeClient({.server = options.server, .client = options.client})};

@@ -16,11 +16,15 @@ if not os.access("/dev/fuse", os.W_OK):
 def mount(lab, world):
     root = lab.path("sys")
     os.mkdir(root)
-    taken = lab.path("taken")
+    full = lab.path("full")
+    os.mkdir(full)
+    taken = os.path.join(full, "taken")
     with open(taken, "w") as out:
         out.write("content")
-    refused = run(PROGRAM, taken, ok=False)
-    check(refused.returncode == 1 and f"{taken}: found a file, expected an empty directory" in refused.stderr, refused)
+    for where, found in ((taken, "a file"), (full, "a directory with something in it")):
+        refused = run(PROGRAM, where, ok=False)
+        check(refused.returncode == 1 and
+              f"{where}: found {found}, expected an empty directory" in refused.stderr, refused)
     log = open(lab.path("sysfs.log"), "w")
     process = subprocess.Popen([PROGRAM, "--foreground", "--server", world.server.control, "--client",
                                 world.client.control, root], stderr=log, stdout=log)
