@@ -85,6 +85,18 @@ std::string dangling(const std::string& target) {
         "is a symbolic link to {}, which is not there; create that, or remove the link", target);
 }
 
+// Where only devices belong: a file that was made there is in memory, and keeps a device that comes
+// later from its name. /dev/shm is another file system.
+bool is_among_devices(const std::string& path) {
+    if (!path.starts_with("/dev/")) return false;
+    std::filesystem::path folder = path;
+    struct stat there{};
+    do folder = folder.parent_path();
+    while (::stat(folder.c_str(), &there) != 0 && folder.has_relative_path());
+    struct stat devices{};
+    return ::stat("/dev", &devices) == 0 && devices.st_dev == there.st_dev;
+}
+
 // Some kernels and drivers refuse a writable open of a read-only device with EACCES, as if it were
 // for lack of permission; others let it pass and fail each write.
 bool leads_to_read_only_device(const std::string& path) {
@@ -127,14 +139,16 @@ FileMedium::Step FileMedium::open_file(const StorageOptions& options,
     if (device && is_writable(options)) flags |= O_EXCL;
 
     fd_ = rtrs::Descriptor(::open(path_.c_str(), flags));
-    if (!fd_ && errno == ENOENT && options.size_bytes) {
-        return create_file(options, flags, not_wanted);
-    }
     if (fd_) return {};
-    switch (const int error = errno; error) {
+    const int error = errno;
+    const bool device_awaited = error == ENOENT && is_among_devices(path_);
+    if (error == ENOENT && options.size_bytes && !device_awaited)
+        return create_file(options, flags, not_wanted);
+    switch (error) {
         case ENOENT:
             if (const std::string target = link_target(path_); !target.empty())
                 return failure(error, dangling(target));
+            if (device_awaited) return failure(error, "not there; no file is created in /dev");
             return failure(error, "not there; create it, or give a size to have it created");
         case EROFS:
             return failure(

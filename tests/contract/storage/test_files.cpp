@@ -207,6 +207,22 @@ TEST_CASE("file storage: a link to nothing is told as such, and nothing is creat
     REQUIRE(!bench.open(options));
 }
 
+// As root, where anybody may make files there.
+TEST_CASE("file storage: no file is created where a device is awaited") {
+    Bench bench;
+    const std::string name = "/dev/rnbd-test-" + std::to_string(::getpid());
+    for (const std::string& path : {name, name + "/by-id/disk"}) {
+        StorageOptions options = file_options(path);
+        for (const bool sized : {true, false}) {
+            if (!sized) options.size_bytes.reset();
+            CHECK(bench.open(options) == std::errc::no_such_file_or_directory);
+            CHECK(bench.last_text == path + ": not there; no file is created in /dev");
+        }
+        CHECK(!std::filesystem::exists(path));
+    }
+    std::filesystem::remove(name);
+}
+
 TEST_CASE("file storage: an empty file is given the size, or refused if there is none") {
     TemporaryFolder folder;
     Bench bench;
