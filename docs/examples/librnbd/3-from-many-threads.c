@@ -1,5 +1,5 @@
-/* Four threads write and read back their quarters of a volume. The session runs in a thread of its
- * own, so that any thread may submit; each waits for its own requests.
+/* Four threads write and read back their quarters of a volume's first MiB. The session runs in a
+ * thread of its own, so that any thread may submit; each waits for its own requests.
  *
  *   cc 3-from-many-threads.c $(pkg-config --cflags --libs librnbd) -pthread -o 3-from-many-threads
  *   ./3-from-many-threads SESSION HOST:PORT VOLUME
