@@ -35,7 +35,7 @@ with Lab() as lab:
     flags += filter(None, built_with("RNBD_SANITIZER_FLAGS").split(";"))
 
     image = lab.random_file("image", SIZE)
-    server = lab.server([export("vol", image)])
+    server = lab.server([export("vol", image), export("large", lab.path("large.img"), SIZE, block_size=4096)])
 
     def example(name, volume, output=None):
         program = lab.path(name)
@@ -52,6 +52,7 @@ with Lab() as lab:
     said = example("1-write-and-read", "vol").stdout
     check(said == "kept at the server\n", f"the line came back: {said!r}")
     check(open(image, "rb").read(18) == b"kept at the server", "the line is in the storage")
+    use(lab.path("1-write-and-read"), "large")
     refused = use(lab.path("1-write-and-read"), "no-such", ok=False)
     check(refused.returncode == 1 and "No such file" in refused.stderr,
           f"a wrong volume is explained: {refused}")

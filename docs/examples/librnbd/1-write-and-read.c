@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char line[512] = "kept at the server\n";
-static char back[512];
+/* One whole block of any volume: they have 512 or 4096 bytes. */
+static char line[4096] = "kept at the server\n";
+static char back[4096];
 
 static void finished(void *context, int error) {
     int *result = context;
