@@ -198,7 +198,7 @@ std::string path_view(const json& document) {
     return fmt::format("path {} of session {} is {}; {} of {} paths connected{}\n",
                        dash(word(document, "path")), dash(word(document, "session")),
                        dash(word(document, "state")), dash(word(document, "paths_connected")),
-                       dash(word(document, "paths")), none ? ": I/O waits until one is" : "");
+                       dash(word(document, "paths")), none ? ": no I/O goes on until one is" : "");
 }
 
 std::string policy_view(const json& document) {

@@ -150,7 +150,8 @@ TEST_CASE("views: paths, one line each; results of operations") {
     CHECK(
         path_view(json::parse(
             R"({"session":"s","path":"1.2.3.4:5","state":"closed","paths":1,"paths_connected":0})")) ==
-        "path 1.2.3.4:5 of session s is closed; 0 of 1 paths connected: I/O waits until one is\n");
+        "path 1.2.3.4:5 of session s is closed; 0 of 1 paths connected: no I/O goes on until one "
+        "is\n");
     CHECK(policy_view(json::parse(R"({"session":"s","policy":"round-robin"})")) ==
           "s: round-robin\n");
     CHECK(hold_view(json::parse(R"({"limit_s":null,"sessions":[]})")) == "as configured\n");
