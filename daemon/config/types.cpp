@@ -175,8 +175,9 @@ ConfigType<std::string> config_text(std::size_t bytes_min, std::size_t bytes_max
 }
 
 ConfigType<std::string> config_path(std::size_t bytes_max) {
-    return {fmt::format("an absolute path of at most {} bytes without \"..\" and a '/' at its end",
-                        bytes_max),
+    return {fmt::format(
+                "an absolute path of at most {} bytes that has no \"..\" and does not end in '/'",
+                bytes_max),
             [=](std::string_view text) -> std::optional<std::string> {
                 const bool fits = text.size() >= 2 && text.size() <= bytes_max;
                 if (!fits || text.front() != '/' || text.back() == '/') return std::nullopt;

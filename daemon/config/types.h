@@ -54,7 +54,7 @@ std::optional<PathAddresses> parse_path_addresses(std::string_view text);
 
 // min..max bytes, any text.
 ConfigType<std::string> config_text(std::size_t bytes_min, std::size_t bytes_max);
-// An absolute path without ".." components and a slash at its end, at most bytes_max bytes.
+// An absolute path without ".." components that does not end in a slash, at most bytes_max bytes.
 ConfigType<std::string> config_path(std::size_t bytes_max);
 // RTRS session name: 1..254 bytes, printable ASCII without space, '/' and '.'.
 ConfigType<std::string> config_session_name();

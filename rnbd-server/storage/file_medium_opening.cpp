@@ -88,8 +88,8 @@ std::string dangling(const std::string& target) {
 // Where only devices belong: a file that was made there is in memory, and keeps a device that comes
 // later from its name. /dev/shm is another file system.
 bool is_among_devices(const std::string& path) {
-    if (!path.starts_with("/dev/")) return false;
-    std::filesystem::path folder = path;
+    std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
+    if (!folder.native().starts_with("/dev/")) return false;
     struct stat there{};
     do folder = folder.parent_path();
     while (::stat(folder.c_str(), &there) != 0 && folder.has_relative_path());

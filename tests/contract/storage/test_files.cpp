@@ -211,7 +211,8 @@ TEST_CASE("file storage: a link to nothing is told as such, and nothing is creat
 TEST_CASE("file storage: no file is created where a device is awaited") {
     Bench bench;
     const std::string name = "/dev/rnbd-test-" + std::to_string(::getpid());
-    for (const std::string& path : {name, name + "/by-id/disk"}) {
+    for (const std::string& path :
+         {name, name + "/by-id/disk", "/" + name, "/dev/shm/.." + name.substr(4)}) {
         StorageOptions options = file_options(path);
         for (const bool sized : {true, false}) {
             if (!sized) options.size_bytes.reset();

@@ -236,7 +236,7 @@ TEST_CASE("names and paths") {
         CHECK_FALSE(config_path(107).parse(bad));
     CHECK_FALSE(config_path(107).parse("/" + std::string(107, 'a')));
     CHECK(config_path(107).expected ==
-          "an absolute path of at most 107 bytes without \"..\" and a '/' at its end");
+          "an absolute path of at most 107 bytes that has no \"..\" and does not end in '/'");
     CHECK(config_host().parse("fe80:0::1") == "fe80::1");
     CHECK_FALSE(config_host().parse("[::1]"));
 }
