@@ -81,13 +81,13 @@ std::expected<std::uint64_t, StorageError> Volume::may_resize(std::optional<std:
         return refuse(EINVAL, "its size would be " + std::to_string(wanted) +
                                   " bytes; expected at most " + std::to_string(export_bytes_max));
     }
+    // Before anything is refused beyond an end that is not to come, and before --shrink is advised.
+    if (const auto may = storage_->may_resize(wanted); !may) return std::unexpected(may.error());
     if (wanted < *medium && shrink == Shrink::refused) {
         return refuse(EINVAL, "it has " + std::to_string(*medium) +
                                   " bytes, and what lies beyond " + std::to_string(wanted) +
                                   " would be lost; rnbdctl exports resize --shrink does that");
     }
-    // Before anything is refused beyond an end that is not to come.
-    if (const auto may = storage_->may_resize(wanted); !may) return std::unexpected(may.error());
     return wanted;
 }
 

@@ -164,3 +164,21 @@ TEST_CASE("exports: what others have cut off does not come back as zeroes by a g
     CHECK(volume.reason().empty());
     CHECK(resized(2 << 20, Volume::Shrink::refused) == 2 << 20);
 }
+
+TEST_CASE("exports: what is not resized at all is not told of a shrink") {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("image");
+    std::ofstream(path).close();
+    REQUIRE(::truncate(path.c_str(), 1 << 20) == 0);
+    ServerConfig::Export reads = in_file("vol", path);
+    reads.storage.use = StorageOptions::Use::read_only;
+    World world({reads});
+    Volume& volume = ready(world, "vol");
+    for (const auto shrink : {Volume::Shrink::refused, Volume::Shrink::cut}) {
+        std::expected<std::uint64_t, StorageError> result;
+        volume.resize(512 << 10, shrink, [&](const auto& its) { result = its; });
+        REQUIRE(!result);
+        CHECK(result.error().text.find("the export is read_only") != std::string::npos);
+        CHECK(result.error().text.find("shrink") == std::string::npos);
+    }
+}
