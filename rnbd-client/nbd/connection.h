@@ -153,6 +153,11 @@ class NbdConnection final : private DeviceClient {
     // None before the client has chosen.
     const Device* device() const noexcept { return device_; }
     std::uint32_t requests_in_flight() const noexcept { return outstanding_; }
+    // Since when the client has had its greeting; none: it has not, or has chosen.
+    std::optional<rtrs::Instant> chooses_since() const noexcept {
+        if (phase_ != Phase::handshake || !receive_deadline_) return std::nullopt;
+        return *receive_deadline_ - options_.handshake_timeout;
+    }
 
   private:
     enum class Phase : std::uint8_t { handshake, transmission, finishing, parting, broken };

@@ -21,6 +21,8 @@ namespace {
 using rtrs::TraceLevel;
 
 constexpr std::string_view subsystem = "rnbd.nbd";
+// How long a client may take to choose, though others find no room.
+constexpr rtrs::Duration choosing_min = std::chrono::seconds(1);
 constexpr int backlog = SOMAXCONN;  // a client that does not wait is turned away by a full queue
 
 void set(int fd, int level, int name) noexcept {
@@ -138,12 +140,12 @@ void NbdListener::on_cannot_accept(std::error_code error) {
 }
 
 void NbdListener::on_accepted(int fd) {
-    if (connections_.size() >= options_.connections_max) {
-        return refuse(fd, "too many connections");
-    }
+    std::string_view full;
+    if (connections_.size() >= options_.connections_max) full = "too many connections";
     if (rtrs::is_of_the_last_quarter(fd)) {
-        return refuse(fd, "the limit of open files is near, and the rest is for paths");
+        full = "the limit of open files is near, and the rest is for paths";
     }
+    if (!full.empty() && !make_room(full)) return refuse(fd, full);
     ++accepted_;
     if (options_.address.transport == NbdTransport::tcp) {
         set(fd, IPPROTO_TCP, TCP_NODELAY);
@@ -160,6 +162,22 @@ void NbdListener::on_accepted(int fd) {
         environment, NbdConnection::Socket{fd, options_.address.transport, name_of(fd)}, exports_,
         options_.connection, self));
     connections_.back()->start();
+}
+
+// Whoever can connect could keep all others out by connecting, and no more. A client that means it
+// chooses at once. One is accepted per turn, and who is ended here is gone in the next.
+bool NbdListener::make_room(std::string_view reason) {
+    NbdConnection* longest = nullptr;
+    rtrs::Instant since = environment_.reactor.now() - choosing_min;
+    for (const auto& connection : connections_) {
+        const auto chooses = connection->chooses_since();
+        if (!chooses || *chooses > since) continue;
+        since = *chooses;
+        longest = connection.get();
+    }
+    if (longest == nullptr) return false;
+    longest->abort(fmt::format("makes room for another client: {}", reason));
+    return true;
 }
 
 void NbdListener::refuse(int fd, std::string_view reason) {

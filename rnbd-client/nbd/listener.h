@@ -1,5 +1,7 @@
-// A socket that serves devices to NBD clients: it accepts and owns the connections. Clients are
-// refused if there are connections_max of them, or if only a quarter of RLIMIT_NOFILE is left.
+// A socket that serves devices to NBD clients: it accepts and owns the connections. If there are
+// connections_max of them, or only a quarter of RLIMIT_NOFILE is left, a new client takes the place
+// of the one that has been about to choose a device for longest, at least for a second; if there is
+// none it is refused.
 //
 // OWNER: NbdSockets. THREAD: the reactor's (rtrs/reactor.h).
 // LIFE: open() -> clients come and go -> close() -> on_address_free -> on_listener_closed ->
@@ -94,6 +96,7 @@ class NbdListener final : private NbdConnection::Owner, private rtrs::AcceptLoop
     void on_accepted(int fd) override;
     void on_cannot_accept(std::error_code error) override;
     void on_accept_stopped() override;
+    bool make_room(std::string_view reason);
     void refuse(int fd, std::string_view reason);
     std::string name_of(int fd) const;
     void on_connection_closed(NbdConnection& connection) override;

@@ -94,6 +94,33 @@ TEST_CASE("listener: clients over the cap are turned away until there is room") 
     four.greet();
 }
 
+TEST_CASE("listener: clients that choose nothing keep others out for no longer than a second") {
+    Server server({}, {}, 3);
+    Client serves(server);
+    serves.greet();
+    Client first(server), second(server);
+    REQUIRE(first.pull(greeting_bytes).size() == greeting_bytes);
+    REQUIRE(second.pull(greeting_bytes).size() == greeting_bytes);
+    const rtrs::Instant before = server.reactor->now();
+    server.until([&] { return server.reactor->now() > before + 1s; });
+    {
+        Client third(server);
+        third.greet();
+        CHECK(first.wait_for_end());
+        CHECK(server.notes.has("makes room for another client: too many connections"));
+        server.until([&] { return server.listener->connections().size() == 3; });
+    }
+    server.until([&] { return server.listener->connections().size() == 2; });
+    CHECK(server.listener->refused() == 0);
+    CHECK(serves.run(Command::flush, 0, 0).error == 0);
+    // What one has that only listens is not taken while there is room.
+    Client fourth(server);
+    fourth.greet();
+    second.push(Client::hello(Style::simple));
+    const std::size_t rest = Client::hello_answer_bytes(Style::simple) - greeting_bytes;
+    CHECK(second.pull(rest).size() == rest);
+}
+
 TEST_CASE("listener: of many newcomers at once a turn serves one, and others go between") {
     Server server;
     Client old(server);
