@@ -292,6 +292,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     rtrs::ServerOp& op = *io.op;
     const bool covers_loss = io.operation == BlockOperation::flush &&
                              open.volume->flush_covers_loss(*open.open, io.losses);
+    const std::error_code failure = error;
     // Who opens it again fails it then.
     if (covers_loss) error = from_errno(open.asks_anew || open.taken ? ENOTCONN : EIO);
     if (io.flush_first && !error) {
@@ -310,11 +311,10 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     if (error) {
         ++statistics.errors;
         const bool sync = io.operation == BlockOperation::flush || io.force_unit_access;
-        if (!covers_loss) {
-            if (sync && !io.failed_alone) open.volume->sync_has_failed();
-            session.target.note_failure(open, io, error);
-            error = answered_as(error);
-        }
+        if (!covers_loss && sync && !io.failed_alone) open.volume->sync_has_failed();
+        // It may be what tells of the loss: then nothing else says why there was one.
+        if (failure) session.target.note_failure(open, io, failure);
+        if (!covers_loss) error = answered_as(error);
     } else if (io.wire_operation == Operation::read) {
         ++statistics.reads;
         statistics.read_bytes += io.bytes;

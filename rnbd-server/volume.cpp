@@ -8,6 +8,7 @@
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/member_call.h"
+#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 
@@ -267,9 +268,14 @@ void Volume::look_up_medium() {
 
 // The storage goes on, without the unflushed writes. Its holders are told as after a crash.
 void Volume::cache_is_another() {
-    logger("rnbd.volume")
-        .error("{}: acknowledged writes that were not flushed may be lost; flushes fail to say so",
-               config_.name);
+    // A storage may fail each flush, and its users may go on all the same.
+    if (const auto times = logged_losses_.happened(reactor_.now())) {
+        logger("rnbd.volume")
+            .error(
+                "{}: acknowledged writes that were not flushed may be lost; flushes fail to say "
+                "so{}",
+                config_.name, rtrs::how_often(*times));
+    }
     geometry_.cache_epoch = storage_->geometry().cache_epoch;
     cache_.is_another(geometry_.cache_epoch);
     for (const auto& open : opens_) open->cache_epoch = cache_.epoch();

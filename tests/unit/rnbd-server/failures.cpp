@@ -98,3 +98,26 @@ TEST_CASE("failures: the log tells a write from the flush before it") {
                   std::string::npos);
         });
 }
+
+TEST_CASE("failures: a storage that fails each flush is told of, and not each time") {
+    with_nbd_export(
+        {"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M", "pread=head -c $3 /dev/zero",
+         "can_write=exit 0", "can_flush=exit 0", "pwrite=cat >/dev/null",
+         "flush=echo EIO >&2; exit 1"},
+        [&](ServedFile&, World& world) {
+            Volume& volume = ready(world, "vol");
+            ByHand hand{.world = world, .answer = {}};
+            const std::string text = said([&] {
+                for (int i = 0; i < 5; ++i) {
+                    const std::uint32_t id = hand.open("vol");
+                    CHECK(hand.ask(id, Operation::write) == 0);
+                    CHECK(hand.ask(id, Operation::flush) == ENOTCONN);
+                }
+            });
+            CHECK(volume.losses() == 5);
+            CHECK(lines_with(text, "vol: flush for host-a failed: Input/output error") == 1);
+            CHECK(lines_with(text, "may be lost") == 1);
+            CHECK(volume.counters().last_error.errors == 5);
+            CHECK(volume.counters().last_error.request == "flush");
+        });
+}
