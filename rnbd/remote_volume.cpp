@@ -102,7 +102,7 @@ void RemoteVolume::Inside::arm_hold() {
     if (const auto until = session.session.options().hold_until(since)) hold_timer.arm(*until);
 }
 
-void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
+void RemoteVolume::Inside::set_state(VolumeState next, std::string why, Traced traced) {
     const bool waits = next == VolumeState::opening || next == VolumeState::reopening;
     if (waits && hold_time_over) why += "; its hold time is over, requests fail";
     const bool changed = next != state || why != reason;
@@ -112,13 +112,19 @@ void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
     reason = std::move(why);
     if (lost) arm_hold();
     if (!changed) return;
+    const bool was_untraced = std::exchange(interruption_untraced, traced == Traced::no);
+    const bool ends_untraced = was_untraced && state == VolumeState::open && reason.empty();
+    if (traced == Traced::yes && !ends_untraced) trace_state();
+    if (next != VolumeState::closed) handler.on_volume_changed(self);
+}
+
+void RemoteVolume::Inside::trace_state() {
     const std::string subject = session.session.options().name + "/" + options.name;
     const bool trouble =
-        next != VolumeState::closed && (next != VolumeState::open || !reason.empty());
+        state != VolumeState::closed && (state != VolumeState::open || !reason.empty());
     session.environment.tracer.trace(
         trouble ? rtrs::TraceLevel::warning : rtrs::TraceLevel::info, "rnbd.volume", subject,
-        std::string(to_string(next)) + (reason.empty() ? "" : ": " + reason));
-    if (next != VolumeState::closed) handler.on_volume_changed(self);
+        std::string(to_string(state)) + (reason.empty() ? "" : ": " + reason));
 }
 
 // --- Closing.

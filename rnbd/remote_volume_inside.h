@@ -22,6 +22,7 @@
 #include <string>
 
 #include "rnbd/remote_volume.h"
+#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 
@@ -74,7 +75,10 @@ struct RemoteVolume::Inside {
     void supersede();
     std::error_code open_again();
     std::error_code set_size(std::uint64_t size_bytes);
-    void set_state(VolumeState next, std::string why);
+    // An interruption that is not traced is over without a trace, too.
+    enum class Traced : std::uint8_t { yes, no };
+    void set_state(VolumeState next, std::string why, Traced traced = Traced::yes);
+    void trace_state();
     std::uint64_t draw_writer() const;
 
     // covers: as IoRecord::covers; it is kept when a request has to be submitted again.
@@ -153,6 +157,9 @@ struct RemoteVolume::Inside {
     bool maybe_open_at_server = false;
     std::uint32_t in_flight = 0;  // requests that the RTRS session has
     UnflushedWrites unflushed;
+    rtrs::Seldom traced_losses{};
+    rtrs::Seldom traced_closes{};  // by the server
+    bool interruption_untraced = false;
     std::list<Waiting> waiting;  // until the volume is open
     std::list<Waiting> failing;
 };

@@ -364,8 +364,12 @@ void RemoteVolume::Inside::device_forgotten(std::uint32_t id) {
     if (id == device_id) {
         open_at_server = false;
         maybe_open_at_server = asking;
-        if (state == VolumeState::open)
-            set_state(VolumeState::reopening, "the server has closed the device");
+        if (state == VolumeState::open) {
+            // A storage that fails each flush makes the server do so each time.
+            const bool news = traced_closes.happened(session.environment.clock.now()).has_value();
+            set_state(VolumeState::reopening, "the server has closed the device",
+                      news ? Traced::yes : Traced::no);
+        }
     }
     if (state != VolumeState::open) ask_later();
 }

@@ -351,9 +351,12 @@ void RemoteVolume::Inside::trace_loss(const std::string& what) {
 void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
     const auto loss = unflushed.note_epoch(now);
     if (!loss) return;
-    trace_loss("the server came back without its cache: up to " + std::to_string(loss->writes) +
-               " acknowledged writes are lost that were not flushed" +
-               (loss->of_former_life ? ", one of them for all of a former life" : ""));
+    if (const auto times = traced_losses.happened(session.environment.clock.now())) {
+        trace_loss("the server came back without its cache: up to " + std::to_string(loss->writes) +
+                   " acknowledged writes are lost that were not flushed" +
+                   (loss->of_former_life ? ", one of them for all of a former life" : "") +
+                   rtrs::how_often(*times));
+    }
     fail_lost_flushes(loss->flushed);
 }
 

@@ -52,6 +52,10 @@ def fails(which, call, *arguments):
         os.unlink(lab.path(which))
 
 
+def lines():
+    return sum(len(daemon.log().splitlines()) for daemon in (server, client))
+
+
 def all_hear_of_it(what, which, call, *arguments):
     """Of a failure of the NBD server that only one of its answers tells."""
     others = [connected(lab, "vol"), connected(lab, "vol", "second")]
@@ -137,3 +141,15 @@ with Lab() as lab:
         check(error_of(one.flush) == 0, "once")
     check(device()["lost_caches"] == lost + 1, "it was one loss")
     check(write_then(server.stop) == 0, "and is none of the next end in order")
+
+    # Where no flush succeeds, and somebody goes on, each one says so, and the logs do not.
+    before, failed = lines(), 0
+    with open(lab.path("failing"), "w"):
+        for _ in range(20):
+            h.pwrite(b"x" * 4096, 0)
+            failed += error_of(h.flush) == errno.EIO
+    os.unlink(lab.path("failing"))
+    check(failed == 20, f"only {failed} flushes have failed")
+    check(lines() - before < 15, f"{lines() - before} lines tell of one storage that fails")
+    failure = json.loads(server.ctl("--json", "exports").stdout)["result"]["exports"][0]["last_error"]
+    check(failure is not None and failure["request"] == "flush", f"exports shows what has failed: {failure}")
