@@ -138,7 +138,16 @@ void EpochBook::lost(const std::string& medium) {
         const std::error_code error = file_.write_within(left);
         patience_.spend(Patience::Clock::now() - begun);
         if (!error) return;
-        ended(error);
+        // It goes on, and then says how it has ended.
+        if (error == std::errc::timed_out) {
+            logger("rnbd.server")
+                .warn(
+                    "{}: takes long to write: if the server is killed before it is written, "
+                    "clients are not told of the writes that were lost now",
+                    path());
+        } else {
+            ended(error);
+        }
     }
     file_.write_now();
 }

@@ -10,6 +10,7 @@
 #include "rnbd-server/books/epoch_book.h"
 #include "rnbd-server/storage/cache_epoch.h"
 #include "tests/contract/storage/support.h"
+#include "tests/unit/rnbd-server/said.h"
 
 using namespace rnbd;
 using namespace rnbd::testing;
@@ -212,7 +213,9 @@ TEST_CASE(
         // A pipe that nobody reads: whoever opens it waits.
         const std::string pipe = path + ".new";
         REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-        book.lost("vol1");
+        const std::string text = said([&] { book.lost("vol1"); });
+        CHECK(lines_with(text, path + ": takes long to write") == 1);
+        CHECK(lines_with(text, "timed out") == 0);
         book.lost("vol2");
         const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         REQUIRE(::unlink(pipe.c_str()) == 0);

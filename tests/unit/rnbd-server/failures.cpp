@@ -1,43 +1,11 @@
 // What the log says of requests that a storage has failed.
-#include <unistd.h>
-
-#include <cstdio>
-
 #include "tests/unit/rnbd-server/by_hand.h"
 #include "tests/unit/rnbd-server/export_fixtures.h"
+#include "tests/unit/rnbd-server/said.h"
 
 using namespace rnbd;
 using namespace rnbd::told;
 using namespace rnbd::testing;
-
-namespace {
-
-// What `body` puts on stderr.
-template <typename Body>
-std::string said(Body body) {
-    std::FILE* const file = std::tmpfile();
-    REQUIRE(file != nullptr);
-    const int saved = ::dup(STDERR_FILENO);
-    ::dup2(::fileno(file), STDERR_FILENO);
-    body();
-    ::dup2(saved, STDERR_FILENO);
-    ::close(saved);
-    std::rewind(file);
-    std::string text(65536, '\0');
-    text.resize(std::fread(text.data(), 1, text.size(), file));
-    std::fclose(file);
-    return text;
-}
-
-std::size_t lines_with(const std::string& text, std::string_view what) {
-    std::size_t found = 0;
-    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
-        ++found;
-    }
-    return found;
-}
-
-}  // namespace
 
 TEST_CASE("failures: two errors in turn are a line each") {
     with_nbd_export(
