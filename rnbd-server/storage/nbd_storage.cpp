@@ -290,6 +290,7 @@ void NbdStorage::sent_or_refused(BlockRequest& request, std::int64_t cookie) {
 // From inside of the library: nothing may be asked of it here, so the next piece waits.
 void NbdStorage::answered(BlockRequest& request, int error) {
     --in_flight_;
+    heard_ = true;
     if (&request != flushing_) return take_answer(request, error);
     flush_ended([&](BlockRequest& each) { take_answer(each, error); });
 }
@@ -414,7 +415,12 @@ void NbdStorage::hold(BlockRequest& request) {
 // --- The link.
 
 std::string NbdStorage::trouble() const {
-    if (link_ != nullptr && !server_leaves_) return "";
+    // Less is a long flush.
+    constexpr std::uint32_t many = 5;
+    if (link_ != nullptr && !server_leaves_) {
+        const bool silent = unheard_checks_ >= many && !heard_;
+        return silent ? uri_ + ": the NBD server does not answer" : "";
+    }
     // What went wrong with a connection names it already.
     const std::string whose = uri_ + ": ";
     const std::string why = reason_.starts_with(whose) ? reason_.substr(whose.size()) : reason_;
@@ -533,6 +539,8 @@ std::function<std::error_code()> NbdStorage::flush_aside() {
 }
 
 std::error_code NbdStorage::check() noexcept {
+    const bool answers = std::exchange(heard_, false) || in_flight_ == 0;
+    unheard_checks_ = answers ? 0 : unheard_checks_ + 1;
     return broken_ ? from_errno(ENODEV) : std::error_code{};
 }
 

@@ -110,6 +110,8 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     std::uint32_t sent_again_ = 0;                 // held requests sent again by this connection
     std::vector<BlockRequest*> unfinished_;        // requests whose next piece is to be sent
     std::uint32_t in_flight_ = 0;                  // requests at the server
+    bool heard_ = false;                           // it has answered since the last check()
+    std::uint32_t unheard_checks_ = 0;             // in a row, with requests at the server
     BlockRequest* flushing_ = nullptr;             // the flush that is in flight
     std::vector<BlockRequest*> flushing_too_;      // flushes that share it
     std::vector<BlockRequest*> waiting_to_flush_;  // flushes that came after it was sent

@@ -30,6 +30,10 @@ with Lab() as lab:
     cookie = h["busy"].aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"c" * 4096)), 4096)
     wait_until("the write is at the server",
                lambda: sum(s["in_flight"] for s in server.status()["sessions"]) == 1)
+    busy = lambda: next(e for e in server.status()["exports"] if e["name"] == "busy")
+    wait_until("status says so", lambda: busy()["reason"].endswith("the NBD server does not answer"))
+    wait_until("the log says so", lambda: "busy: requests wait: " in server.log())
+    check("idle: requests wait" not in server.log(), "of one that nothing is asked of nobody knows")
     removals = [removal_of("busy", "--force"), removal_of("idle", "--force")]
     leaving = wait_until("it is being removed", lambda: next(
         (e for e in server.status()["exports"] if e["name"] == "busy" and e["state"] == "removing"), None))
