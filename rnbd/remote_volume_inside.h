@@ -145,9 +145,10 @@ struct RemoteVolume::Inside {
     // older.
     std::optional<std::uint64_t> size_heard;
     std::uint32_t device_id = 0;
-    std::uint32_t refusals = 0;  // in a row
-    bool asking = false;         // an OPEN is on its way, or the CLOSE of give_back()
-    bool asks_again = false;     // another OPEN has to follow: there was news meanwhile
+    std::uint32_t refusals = 0;      // in a row
+    bool writer_drawn_anew = false;  // since it was open
+    bool asking = false;             // an OPEN is on its way, or the CLOSE of give_back()
+    bool asks_again = false;         // another OPEN has to follow: there was news meanwhile
     bool hold_time_over = false;
     bool closing = false;
     bool close_sent = false;

@@ -203,8 +203,9 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
         if (knows_content) return supersede();
         // The user holds nothing that could be lost: the volume was never used, or the answer that
-        // it is open was lost.
+        // it is open was lost. That is no refusal of this user, who is another writer from now on.
         writer = draw_writer();
+        if (!std::exchange(writer_drawn_anew, true)) return ask_later();
     }
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
@@ -312,6 +313,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     device_id = response.device_id;
     open_at_server = true;
     refusals = 0;
+    writer_drawn_anew = false;
     open_error.clear();
     const Feature features = session.features;
     const std::uint64_t size_before = geometry.size_bytes;

@@ -321,7 +321,10 @@ struct User final : RemoteVolumeHandler {
           volume(session, {.name = name, .access = access, .writer = writer, .medium = medium},
                  *this) {}
 
-    void on_volume_changed(RemoteVolume&) override { ++changes; }
+    void on_volume_changed(RemoteVolume&) override {
+        ++changes;
+        if (volume.open_error()) ++refusals[volume.open_error()];
+    }
     void on_volume_closed(RemoteVolume&) override { closed = true; }
 
     bool issue(VolumeOperation operation, std::uint32_t at, std::uint32_t blocks = 1) {
@@ -393,6 +396,7 @@ struct User final : RemoteVolumeHandler {
     int told = 0;
     std::uint64_t made = 0, answered = 0, running = 0;
     std::map<std::error_code, std::uint64_t> errors;
+    std::map<std::error_code, std::uint64_t> refusals;  // of OPEN, as it is told of them
     int changes = 0;
     bool closed = false;
     RemoteVolume volume;

@@ -135,6 +135,7 @@ TEST_CASE("a volume that was never used is opened as another writer, one of a fo
     v.start_server();
     REQUIRE(v.opened());
     CHECK(v.exports["vol1"].writer != unused);
+    CHECK_FALSE(v.user1->refusals.contains(rtrs::from_errno(ESTALE)));  // which is for ever
 
     v.user1->volume.close();
     REQUIRE(v.until([&] { return v.user1->closed; }));
