@@ -8,6 +8,7 @@
 
 #include "librnbd/librnbd.h"
 #include "librnbd/session.h"
+#include "librnbd/uncancelled.h"
 
 namespace {
 
@@ -17,6 +18,7 @@ using rnbd::library::Buffer;
 using rnbd::library::ExtentsQuestion;
 using rnbd::library::Request;
 using rnbd::library::Session;
+using rnbd::library::Uncancelled;
 using rnbd::library::Volume;
 
 // Handles of the C side are our objects by another name.
@@ -32,6 +34,13 @@ int guarded(rnbd::library::ErrorText& error, Call call) noexcept {
     } catch (const std::bad_alloc&) {
         return error.set_no_memory();
     }
+}
+
+// For what waits, or makes system calls. Requests do neither, but for Session::queue().
+template <typename Call>
+int guarded_uncancelled(rnbd::library::ErrorText& error, Call call) noexcept {
+    const Uncancelled here;
+    return guarded(error, call);
 }
 
 const char* words_of(const rnbd::library::ErrorText& error) noexcept {
@@ -153,7 +162,7 @@ int rnbd_session_on_turn(rnbd_session* session, rnbd_turn_fn turn, void* context
 
 int rnbd_session_add_path(rnbd_session* session, const char* path) {
     if (session == nullptr) return -EINVAL;
-    return guarded(inside(session).error, [&] {
+    return guarded_uncancelled(inside(session).error, [&] {
         if (path == nullptr) return inside(session).error.set(-EINVAL, "path: it is NULL");
         return inside(session).add_path(path);
     });
@@ -161,7 +170,7 @@ int rnbd_session_add_path(rnbd_session* session, const char* path) {
 
 int rnbd_session_remove_path(rnbd_session* session, const char* path) {
     if (session == nullptr) return -EINVAL;
-    return guarded(inside(session).error, [&] {
+    return guarded_uncancelled(inside(session).error, [&] {
         if (path == nullptr) return inside(session).error.set(-EINVAL, "path: it is NULL");
         return inside(session).remove_path(path);
     });
@@ -169,7 +178,7 @@ int rnbd_session_remove_path(rnbd_session* session, const char* path) {
 
 int rnbd_session_start(rnbd_session* session) {
     if (session == nullptr) return -EINVAL;
-    return guarded(inside(session).error, [&] { return inside(session).start(); });
+    return guarded_uncancelled(inside(session).error, [&] { return inside(session).start(); });
 }
 
 int rnbd_session_fd(rnbd_session* session) {
@@ -179,16 +188,19 @@ int rnbd_session_fd(rnbd_session* session) {
 
 int rnbd_session_process(rnbd_session* session, int timeout_ms) {
     if (session == nullptr) return -EINVAL;
+    const Uncancelled here;
     return [&]() noexcept { return inside(session).process(timeout_ms); }();
 }
 
 int rnbd_session_close(rnbd_session* session, rnbd_done_fn done, void* context) {
     if (session == nullptr) return -EINVAL;
-    return guarded(inside(session).error, [&] { return inside(session).close(done, context); });
+    return guarded_uncancelled(inside(session).error,
+                               [&] { return inside(session).close(done, context); });
 }
 
 int rnbd_session_free(rnbd_session* session) {
     if (session == nullptr) return 0;
+    const Uncancelled here;
     const int failed = guarded(inside(session).error, [&] { return inside(session).take_down(); });
     if (failed != 0) return failed;
     delete &inside(session);
@@ -205,7 +217,7 @@ int rnbd_volume_open(rnbd_session* session, const char* name, unsigned flags,
                      rnbd_volume** volume) {
     if (volume != nullptr) *volume = nullptr;
     if (session == nullptr) return -EINVAL;
-    return guarded(inside(session).error, [&] {
+    return guarded_uncancelled(inside(session).error, [&] {
         if (name == nullptr || volume == nullptr) {
             return inside(session).error.set(-EINVAL, "name or volume: it is NULL");
         }
@@ -219,13 +231,15 @@ int rnbd_volume_open(rnbd_session* session, const char* name, unsigned flags,
 int rnbd_volume_wait(rnbd_volume* volume, int timeout_ms) {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    return guarded(inner.error, [&] { return inner.session().wait_volume(inner, timeout_ms); });
+    return guarded_uncancelled(inner.error,
+                               [&] { return inner.session().wait_volume(inner, timeout_ms); });
 }
 
 int rnbd_volume_close(rnbd_volume* volume, rnbd_done_fn done, void* context) {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    return guarded(inner.error, [&] { return inner.session().close_volume(inner, done, context); });
+    return guarded_uncancelled(inner.error,
+                               [&] { return inner.session().close_volume(inner, done, context); });
 }
 
 const char* rnbd_volume_error(rnbd_volume* volume) {
@@ -294,7 +308,7 @@ int rnbd_get_extents(rnbd_volume* volume, uint64_t offset, uint64_t bytes, rnbd_
 int rnbd_buffer_get(rnbd_session* session, rnbd_buffer** buffer) {
     if (buffer != nullptr) *buffer = nullptr;
     if (session == nullptr) return -EINVAL;
-    return guarded(inside(session).error, [&] {
+    return guarded_uncancelled(inside(session).error, [&] {
         if (buffer == nullptr) return inside(session).error.set(-EINVAL, "buffer: it is NULL");
         Buffer* got = nullptr;
         const int failed = inside(session).get_buffer(got);
@@ -313,8 +327,8 @@ size_t rnbd_buffer_size(rnbd_buffer* buffer) {
 
 int rnbd_buffer_put(rnbd_buffer* buffer) {
     if (buffer == nullptr) return 0;
-    return guarded(inside(buffer).session->error,
-                   [&] { return inside(buffer).session->put_buffer(inside(buffer)); });
+    return guarded_uncancelled(inside(buffer).session->error,
+                               [&] { return inside(buffer).session->put_buffer(inside(buffer)); });
 }
 
 int rnbd_read_buffer(rnbd_volume* volume, rnbd_buffer* buffer, size_t bytes, uint64_t offset,

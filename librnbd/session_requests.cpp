@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "librnbd/session.h"
+#include "librnbd/uncancelled.h"
 
 namespace rnbd::library {
 
@@ -11,7 +12,10 @@ namespace rnbd::library {
 // From another thread, with the lock held, which the loop waits for. If there is no memory to tell
 // the loop, the request is not taken.
 void Session::queue(Request& request) {
-    if (inbox_.empty()) loop_->reactor().post([this] { take_in(); });
+    if (inbox_.empty()) {
+        const Uncancelled here;
+        loop_->reactor().post([this] { take_in(); });
+    }
     inbox_.push_back(request);
 }
 

@@ -383,6 +383,30 @@ static void names_are_given_back(const char *server) {
     EXPECT(0, rnbd_session_free(three));
 }
 
+/* A thread that is to end goes through all of a session first. */
+static void *cancelled(void *server) {
+    rnbd_session *session = fresh("host-a", server);
+    rnbd_volume *volume;
+    struct count count = {0};
+    pthread_cancel(pthread_self());
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+    EXPECT(0, rnbd_volume_wait(volume, -1));
+    EXPECT(0, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(1, count.calls);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void a_thread_is_cancelled(const char *server) {
+    pthread_t id;
+    void *end;
+    EXPECT(0, pthread_create(&id, NULL, cancelled, (void *)server));
+    pthread_join(id, &end);
+    EXPECT(1, end == PTHREAD_CANCELED);
+}
+
 /* The system gives an id again at once; whoever has it is another thread all the same. */
 
 static rnbd_session *left_behind;
@@ -422,6 +446,7 @@ int main(int argc, char **argv) {
     rdma_paths();
     nobody_there();
     names_are_given_back(argv[2]);
+    a_thread_is_cancelled(argv[2]);
 
     session = fresh("host-a", argv[2]);
     other = fresh("host-b", argv[2]);
