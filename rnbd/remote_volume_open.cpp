@@ -205,7 +205,10 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
         // The user holds nothing that could be lost: the volume was never used, or the answer that
         // it is open was lost. That is no refusal of this user, who is another writer from now on.
         writer = draw_writer();
-        if (!std::exchange(writer_drawn_anew, true)) return ask_later();
+        if (!std::exchange(writer_drawn_anew, true)) {
+            if (state == VolumeState::open) set_state(VolumeState::reopening, "as another writer");
+            return ask_later();
+        }
     }
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
