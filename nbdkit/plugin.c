@@ -150,7 +150,12 @@ static int config_session(const char *value) {
         return -1;
     }
     session_name = value;
-    return set("name", value);
+    if (new_session() < 0) return -1;
+    if (rnbd_session_set(session, "name", value) == 0) return rnbd_session_set(trial, "name", value);
+    const char *words = rnbd_session_error(session);
+    if (strncmp(words, "name: ", 6) == 0) words += 6; /* what librnbd calls it */
+    nbdkit_error("session: %s", words);
+    return -1;
 }
 
 static int config_wait(const char *value) {

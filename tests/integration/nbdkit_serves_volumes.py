@@ -314,3 +314,6 @@ h.pread(512, 0)
     wrong = plugin("vol", "colour=red", ok=False)
     check(wrong.returncode != 0 and "expected one of" in wrong.stderr and "or of session, path" in wrong.stderr,
           f"a wrong key is explained: {wrong}")
+    wrong = plugin("vol", session="a b", ok=False)
+    check(wrong.returncode != 0 and 'session: found "a b", expected a session name' in wrong.stderr,
+          f"a wrong session is explained: {wrong}")
