@@ -116,6 +116,23 @@ TEST_CASE("rnbdctl: an answer that cannot be written is no success") {
     CHECK(run_rnbdctl(2, wrong, full, err, {}) == number(CtlExit::usage));
 }
 
+TEST_CASE("rnbdctl: completion offers what the daemon has by that name") {
+    World world;
+    const auto answer =
+        emit_control_result({{"sessions", {{{"name", "storage"}}, {{"name", "spare"}}}},
+                             {"devices", {{{"name", "sda"}}}}});
+    const auto offered = [&](const std::vector<const char*>& words) {
+        std::vector<const char*> all{"complete"};
+        all.insert(all.end(), words.begin(), words.end());
+        return world.run_answered(answer, all).out;
+    };
+    CHECK(offered({"paths", "s"}) == "spare\nstorage\n");
+    CHECK(offered({"discover", "s"}) == "spare\nstorage\n");
+    CHECK(offered({"map", "vol", "from", "s"}) == "spare\nstorage\n");
+    CHECK(offered({"unmap", ""}) == "sda\n");
+    CHECK(world.request["command"] == "status");
+}
+
 TEST_CASE("rnbdctl: text and JSON answers") {
     World world;
     const auto answer =
