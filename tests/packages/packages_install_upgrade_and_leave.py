@@ -8,6 +8,7 @@ RNBD_DEBIAN_ROOT: a root that debootstrap made before, which is copied.
 import glob
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -151,6 +152,9 @@ def what_was_installed(debian):
         check(not said.stderr, f"systemd-analyze verify {unit}: {said.stderr}")
     for name in ("grafana-dashboard.json", "rnbd-client.bt", "rnbd-server.bt"):
         check((debian.root / "usr/share/doc/rnbd-tools/examples" / name).exists(), f"{name} is there")
+    readme = debian.root / "usr/share/doc/rnbd-tools/README.md"
+    for link in re.findall(r"\]\((docs/[^)#]+)", readme.read_text()):
+        check((readme.parent / link).exists(), f"{link} of the README is there")
     check("name=rnbd" in debian.run("nbdkit", "--dump-plugin", "rnbd").stdout, "nbdkit has the plugin")
     check(debian.run("pkgconf", "--exists", "librnbd", ok=False).returncode == 0, "librnbd.pc is found")
 
