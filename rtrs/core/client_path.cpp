@@ -412,6 +412,11 @@ PathStatus ClientPath::status() const {
     if (connected() && doubt_.small()) {
         status.reason = "small packets only: large ones seem to be lost on the way";
     }
+    if (connected() && reads_to_the_end()) {
+        status.reason = "the server ends it: only its last answers are awaited";
+        const Instant overdue = last_answers_timer_.deadline();
+        status.dead_at = std::min(status.dead_at.value_or(overdue), overdue);
+    }
     const bool waits = machine_.state() == PathState::backoff;
     (waits ? status.next_attempt : status.fails_at) = machine_.deadline();
     const bool dials = machine_.state() == PathState::connecting && dial_ends_;

@@ -102,7 +102,8 @@ class Paths:
     def sample(self):
         paths = self.client.status()["sessions"][0]["paths"]
         rdma = {p["destination"]: p["reconnects"] for p in paths
-                if p["fabric"] == "rdma" and p["state"] == "connected"}
+                if p["fabric"] == "rdma" and p["state"] == "connected"
+                and "the server ends it" not in p["reason"]}
         tcp = next(p for p in paths if p["fabric"] == "tcp")
         rdma_sent = sum(p["sent"] for p in paths if p["fabric"] == "rdma")
         now = {"rdma": rdma, "tcp_sent": tcp["sent"], "rdma_sent": rdma_sent,
