@@ -120,10 +120,10 @@ std::vector<std::string> values_of(CommandTree& tree, const Place& place, const 
                                    const DefaultSockets& sockets) {
     if (const auto fixed = fixed_words(kind); !fixed.empty()) return fixed;
     if (kind == "from") return {"from"};
-    const bool session = kind == "SESSION" || kind == "SERVER";
-    if (!session && kind != "DEVICE" && kind != "EXPORT" && kind != "PATH") return {};
+    const bool of_session = kind == "SESSION" || kind == "SERVER";
+    if (!of_session && kind != "DEVICE" && kind != "EXPORT" && kind != "PATH") return {};
     const json status = status_of(tree, place, sockets);
-    if (session) return names_in(status, "sessions", "name");
+    if (of_session) return names_in(status, "sessions", "name");
     if (kind == "DEVICE") return names_in(status, "devices", "name");
     if (kind == "EXPORT") return names_in(status, "exports", "name");
     for (const json& session : elements(status, "sessions")) {
