@@ -9,6 +9,21 @@
 using namespace simtest;
 using CrashSeen = SimHost::CrashSeen;
 
+namespace {
+
+// Starts the client while there is no server; the newest dial of that path is on its way for long.
+void start_with_slow_dial(Scene& scene, std::size_t path) {
+    const auto state = [&] { return scene.client->session.status().paths.at(path).state; };
+    scene.start_client();
+    scene.world.run_for(300ms);
+    scene.world.network().stall(scene.client_host.address(path), scene.server_host.address(path),
+                                450ms);
+    REQUIRE(scene.run_until([&] { return state() == PathState::backoff; }));
+    REQUIRE(scene.run_until([&] { return state() == PathState::connecting; }));
+}
+
+}  // namespace
+
 TEST_CASE("a dial on its way since before another path was up does not split the session") {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         CAPTURE(seed);
@@ -18,12 +33,8 @@ TEST_CASE("a dial on its way since before another path was up does not split the
         const auto path = [&](std::size_t index) {
             return scene.client->session.status().paths.at(index).state;
         };
-        scene.start_client();
-        scene.world.run_for(300ms);
         // The second path's dial is slow, the first one's is not ...
-        scene.world.network().stall("10.0.1.2", "10.0.1.1", 450ms);
-        REQUIRE(scene.run_until([&] { return path(1) == PathState::backoff; }));
-        REQUIRE(scene.run_until([&] { return path(1) == PathState::connecting; }));
+        start_with_slow_dial(scene, 1);
         scene.start_server();
         REQUIRE(scene.ready(250ms));
         REQUIRE(path(0) == PathState::connected);
@@ -44,11 +55,7 @@ struct SplitScene : Scene {
     explicit SplitScene(std::uint64_t seed) : Scene(three_paths(seed)) {
         third = options.client.paths.back();
         options.client.paths.pop_back();
-        start_client();
-        world.run_for(300ms);
-        world.network().stall("10.0.1.2", "10.0.1.1", 450ms);
-        REQUIRE(run_until([&] { return state(1) == PathState::backoff; }));
-        REQUIRE(run_until([&] { return state(1) == PathState::connecting; }));
+        start_with_slow_dial(*this, 1);
         start_server();
         REQUIRE(ready(250ms));
         REQUIRE(state(0) == PathState::connected);
@@ -105,11 +112,7 @@ TEST_CASE("a path that the operator removes while a third waits leaves the other
         const auto state = [&](std::size_t index) {
             return scene.client->session.status().paths.at(index).state;
         };
-        scene.start_client();
-        scene.world.run_for(300ms);
-        scene.world.network().stall("10.0.2.2", "10.0.2.1", 450ms);
-        REQUIRE(scene.run_until([&] { return state(2) == PathState::backoff; }));
-        REQUIRE(scene.run_until([&] { return state(2) == PathState::connecting; }));
+        start_with_slow_dial(scene, 2);
         scene.start_server();
         REQUIRE(scene.ready(250ms));
         REQUIRE(scene.run_until(
@@ -197,11 +200,7 @@ TEST_CASE(
             return scene.run_until([&] { return path(index).state == state; });
         };
         // Both paths dial before one is up.
-        scene.start_client();
-        scene.world.run_for(300ms);
-        scene.world.network().stall("10.0.1.2", "10.0.1.1", 450ms);
-        REQUIRE(reached(1, PathState::backoff));
-        REQUIRE(reached(1, PathState::connecting));
+        start_with_slow_dial(scene, 1);
         const auto failed_before = path(1).attempts_failed;
         scene.start_server();
         REQUIRE(scene.ready(250ms));
