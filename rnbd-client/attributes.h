@@ -1,9 +1,10 @@
 // The sysfs attributes of the kernel's rtrs-client and rnbd-client, provided by this client
 // (docs/reference/attributes.md).
 //
-// attributes.cpp          the two tables of attributes attributes_session.cpp  the attributes of
-// sessions and paths attributes_device.cpp   the attributes of devices attributes_map.cpp      the
-// syntax of map_device
+//   attributes.cpp          the two tables of attributes
+//   attributes_session.cpp  the attributes of sessions and paths
+//   attributes_device.cpp   the attributes of devices
+//   attributes_map.cpp      the syntax of map_device
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once

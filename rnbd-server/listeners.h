@@ -1,9 +1,10 @@
 // The listeners of the server. They can be added, closed and changed while the server runs.
 //
-// Listener   On                                                       Goes to -          it is
-// opened                                             listens -          it is opened at the start,
-// or put back, and its address  waits is not there waits      it is tried again, once a second
-// listens
+//   Listener   On                                                   Goes to
+//   -          it is opened                                         listens
+//   -          it is opened at the start, or put back, and its      waits
+//              address is not there
+//   waits      it is tried again, once a second                     listens
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once

@@ -1,8 +1,9 @@
 // The parts of a change of the configuration: one entry per object, and the steps that carry the
 // change out. Plain values; each daemon knows how to compare two of its configurations.
 //
-// running   what the daemon does now, whoever told it to before    what the files said when they
-// were applied last wanted    what the files say now
+//   running   what the daemon does now, whoever told it to
+//   before    what the files said when they were applied last
+//   wanted    what the files say now
 //
 // The files decide about the objects that they name now or named before. Objects that rnbdctl has
 // made besides stay as they are, and are shown as drift.

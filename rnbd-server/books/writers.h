@@ -4,10 +4,13 @@
 // the content. It must not come back before it has forgotten all that (before it is mapped anew, as
 // another writer).
 //
-// Writer    On                                       Is -         opens for writing
-// known known     says that it closes                      forgotten: it holds nothing known
-// another one writes while it is away      out known     its session opens as another writer,
-// out by the same export out       opens                                    refused
+//   Writer    On                                       Is
+//   -         opens for writing                        known
+//   known     says that it closes                      forgotten: it holds nothing
+//   known     another one writes while it is away      out
+//   known     its session opens as another writer,     out
+//             by the same export
+//   out       opens                                    refused
 //
 // A writer that the server does not know may open: the server may have lost its book, or be another
 // server. A write of a client that says no writer number (a kernel client) puts others out, too.

@@ -1,8 +1,9 @@
 // Makes another storage slower on purpose: for tests, and for rehearsing what a slow disk does.
 //
-// when: before   wait -> the inner storage -> completed when: after    the inner storage -> wait ->
-// completed wait           at the gate (looked at again every 20 ms while something waits there),
-// then for the sum of the operation's delays
+//   when: before   wait -> the inner storage -> completed
+//   when: after    the inner storage -> wait -> completed
+//   wait           at the gate (looked at again every 20 ms while something waits there), then for
+//                  the sum of the operation's delays
 //
 // The delay of an operation is decided when it arrives: how long it is, whether the operation is
 // one of `every`, and whether the gate holds it. The order of operations is not kept.

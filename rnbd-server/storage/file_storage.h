@@ -4,11 +4,13 @@
 // A request goes through one or more pieces of ring work before it completes:
 //
 //   read, write      transfer until all bytes are done (short results are continued)
-// flush            fdatasync, one at a time; flushes that come meanwhile share the next one discard
-// punch a hole -> (device only) BLKDISCARD on a helper thread write_zeroes     punch a hole -> zero
-// the range -> write zeroes; if the space must stay allocated it starts at the second step, if it
-// must be fast it never comes to the third with FUA         writes are RWF_DSYNC; the others end
-// with an fdatasync, as do writes to a file of another machine or process
+//   flush            fdatasync, one at a time; flushes that come meanwhile share the next one
+//   discard          punch a hole -> (device only) BLKDISCARD on a helper thread
+//   write_zeroes     punch a hole -> zero the range -> write zeroes; if the space must stay
+//                    allocated it starts at the second step, if it must be fast it never comes to
+//                    the third
+//   with FUA         writes are RWF_DSYNC; the others end with an fdatasync, as do writes to a file
+//                    of another machine or process
 //
 // "->" is taken when the medium does not support the step before; that is remembered.
 //

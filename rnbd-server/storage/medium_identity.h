@@ -1,9 +1,9 @@
 // The identity of a medium, and the life of the cache in front of it.
 //
-// epoch    of the page cache in front of the medium: if it changes, unflushed data may be lost
-// medium   the medium itself, as far as it can be distinguished from others. A file gets a uuid
-// from its inode, a device from what it says about itself if that is permanent; else there is a
-// number, from what the system says about it now.
+//   epoch    of the page cache in front of the medium: if it changes, unflushed data may be lost
+//   medium   the medium itself, as far as it can be distinguished from others. A file gets a uuid
+//            from its inode, a device from what it says about itself if that is permanent; else
+//            there is a number, from what the system says about it now.
 //
 // Both come from what the system says about the medium (stat, /sys). The functions wait for the
 // file system of the file.
