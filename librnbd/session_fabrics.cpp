@@ -5,11 +5,6 @@
 namespace rnbd::library {
 namespace {
 
-// What a program wants to know comes as events and error texts.
-class QuietTracer final : public rtrs::Tracer {
-    void trace(rtrs::TraceLevel, std::string_view, std::string_view, std::string_view) override {}
-};
-
 std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor, const Settings& settings) {
     using Checksum = rtrs::TcpFabricOptions::DataChecksum;
     return rtrs::make_tcp_fabric(
@@ -27,9 +22,7 @@ bool rdma_is_built_in() noexcept {
 }
 
 SessionFabrics::SessionFabrics(rtrs::Reactor& reactor, const Settings& settings)
-    : tracer_(std::make_unique<QuietTracer>()),
-      tcp_(tcp(reactor, settings)),
-      rdma_(rtrs::rdma_fabrics(reactor, *tracer_)) {}
+    : tcp_(tcp(reactor, settings)), rdma_(rtrs::rdma_fabrics(reactor, tracer_)) {}
 
 std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> SessionFabrics::address_of(
     const PathSetting& path) {

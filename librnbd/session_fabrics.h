@@ -6,9 +6,9 @@
 
 #include "librnbd/settings.h"
 #include "rtrs/fabric.h"
+#include "rtrs/null_tracer.h"
 #include "rtrs/rdma_devices.h"
 #include "rtrs/reactor.h"
-#include "rtrs/trace.h"
 
 namespace rnbd::library {
 
@@ -23,10 +23,10 @@ class SessionFabrics {
     // The path in the form that the transport takes. An RDMA device is opened when the first path
     // leads to it.
     std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> address_of(const PathSetting& path);
-    rtrs::Tracer& tracer() noexcept { return *tracer_; }
+    rtrs::Tracer& tracer() noexcept { return tracer_; }
 
   private:
-    std::unique_ptr<rtrs::Tracer> tracer_;
+    rtrs::NullTracer tracer_;  // a program is told by events and error texts
     std::unique_ptr<rtrs::Fabric> tcp_;
     rtrs::RdmaDevices rdma_;
 };

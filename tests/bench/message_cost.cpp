@@ -21,15 +21,12 @@
 #include "rtrs/base/assert.h"
 #include "rtrs/client.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/null_tracer.h"
 #include "rtrs/server.h"
 
 using namespace rtrs;
 
 namespace {
-
-struct NoTrace final : Tracer {
-    void trace(TraceLevel, std::string_view, std::string_view, std::string_view) override {}
-};
 
 struct Options {
     bool verbs = false;
@@ -234,7 +231,7 @@ class Bench {
     }
 
     Options options_;
-    NoTrace tracer_;
+    NullTracer tracer_;
     Random random_{5};
     std::string host_ = "127.0.0.1";
     std::unique_ptr<Reactor> reactor_ = Reactor::create().value();

@@ -11,6 +11,7 @@
 #include "rtrs/client.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/server.h"
+#include "tests/print_tracer.h"
 
 using namespace rtrs;
 
@@ -19,14 +20,6 @@ namespace {
 constexpr std::uint32_t eager_bytes = 1024;
 constexpr std::uint32_t longest_bytes = 1 << 20;
 constexpr std::uint64_t in_the_air = 24;  // of each direction: more than the window
-
-struct PrintTracer final : Tracer {
-    void trace(TraceLevel level, std::string_view subsystem, std::string_view subject,
-               std::string_view text) override {
-        if (level < TraceLevel::warning && std::getenv("RNBD_TRACE") == nullptr) return;
-        std::cerr << subsystem << ' ' << subject << ": " << text << '\n';
-    }
-};
 
 // Length and content follow from the number, so that the receiver knows both.
 std::size_t length_of(std::uint64_t number) {
@@ -168,7 +161,7 @@ struct World {
         return true;
     }
 
-    PrintTracer tracer;
+    testing::PrintTracer tracer;
     std::string local;
     Random random{17};
     std::unique_ptr<Reactor> reactor = Reactor::create().value();

@@ -12,6 +12,7 @@
 #include "rtrs/fabric/fault/faulty_fabric.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/server.h"
+#include "tests/print_tracer.h"
 
 using namespace rtrs;
 
@@ -21,12 +22,11 @@ constexpr std::uint32_t block_bytes = 4096;
 constexpr std::uint32_t blocks = 1024;
 constexpr std::uint32_t most_blocks = 30;  // of one request: 120 KiB
 
-struct PrintTracer final : Tracer {
+struct NotingTracer final : testing::PrintTracer {
     void trace(TraceLevel level, std::string_view subsystem, std::string_view subject,
                std::string_view text) override {
         all += text;
-        if (level < TraceLevel::warning && std::getenv("RNBD_TRACE") == nullptr) return;
-        std::cerr << subsystem << ' ' << subject << ": " << text << '\n';
+        PrintTracer::trace(level, subsystem, subject, text);
     }
     std::string all;
 };
@@ -220,7 +220,7 @@ struct World {
         return true;
     }
 
-    PrintTracer tracer;
+    NotingTracer tracer;
     std::string local;
     Random random;
     std::unique_ptr<Reactor> reactor;

@@ -10,6 +10,7 @@
 
 #include "rtrs/fabrics.h"
 #include "tests/contract/fabric/pair.h"
+#include "tests/print_tracer.h"
 #include "tests/skip.h"
 
 namespace rtrs::contract {
@@ -19,16 +20,6 @@ namespace {
     std::cerr << "skipped: " << why << '\n';
     std::exit(77);
 }
-
-// Says in the test's output what the fabric has to say.
-class PrintingTracer final : public Tracer {
-  public:
-    void trace(TraceLevel level, std::string_view subsystem, std::string_view subject,
-               std::string_view text) override {
-        if (level < TraceLevel::warning && std::getenv("RNBD_TRACE") == nullptr) return;
-        std::cerr << subsystem << ' ' << subject << ": " << text << '\n';
-    }
-};
 
 std::vector<std::string> hosts() {
     if (const char* named = std::getenv("RNBD_RDMA_HOST")) return {named};
@@ -98,7 +89,7 @@ class VerbsUnderTest : public FabricUnderTest {
         skip("no reactor: " + reactor.error().message());
     }
 
-    PrintingTracer tracer_;
+    testing::PrintTracer tracer_;
     std::unique_ptr<Reactor> reactor_;
     std::string host_;
     std::unique_ptr<Fabric> client_, server_;

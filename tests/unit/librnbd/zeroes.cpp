@@ -11,6 +11,7 @@
 #include "librnbd/librnbd.h"
 #include "rnbd/messages.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/null_tracer.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
@@ -21,10 +22,6 @@ namespace {
 
 constexpr std::uint32_t volume_bytes = 1u << 20;
 constexpr std::byte old{0x55};
-
-struct NoTrace final : rtrs::Tracer {
-    void trace(rtrs::TraceLevel, std::string_view, std::string_view, std::string_view) override {}
-};
 
 // One volume, of memory. It makes zeroes until it is asked for some; from then on it has to be
 // opened again, and makes none.
@@ -120,7 +117,7 @@ struct World {
 
     std::unique_ptr<rtrs::Reactor> reactor = std::move(*rtrs::Reactor::create());
     rtrs::Random random = rtrs::Random::from_entropy();
-    NoTrace tracer;
+    rtrs::NullTracer tracer;
     std::unique_ptr<rtrs::Fabric> fabric = rtrs::make_tcp_fabric(*reactor, {});
     Disk disk;
     std::optional<rtrs::Server> server;

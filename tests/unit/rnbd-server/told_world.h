@@ -11,13 +11,10 @@
 #include "rnbd/remote_catalog.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/null_tracer.h"
 #include "rtrs/server.h"
 
 namespace rnbd::told {
-
-struct NoTrace final : rtrs::Tracer {
-    void trace(rtrs::TraceLevel, std::string_view, std::string_view, std::string_view) override {}
-};
 
 struct World final : RemoteSessionHandler {
     explicit World(const std::vector<ServerConfig::Export>& exports)
@@ -56,7 +53,7 @@ struct World final : RemoteSessionHandler {
 
     std::unique_ptr<rtrs::Reactor> reactor = rtrs::Reactor::create().value();
     rtrs::Random random{7};
-    NoTrace tracer;
+    rtrs::NullTracer tracer;
     std::unique_ptr<rtrs::Fabric> tcp = rtrs::make_tcp_fabric(*reactor, {});
     EpochBook epochs{*reactor, ""};
     WriterBook writers{*reactor, ""};

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "rnbd-client/nbd/wire.h"
+#include "rtrs/null_tracer.h"
 #include "tests/unit/rnbd-client/fake_volume.h"
 
 using namespace rnbd;
@@ -133,10 +134,6 @@ class PlayedKernel final : public KernelNbd {
     std::vector<int> sockets_;
 };
 
-struct Silence final : rtrs::Tracer {
-    void trace(rtrs::TraceLevel, std::string_view, std::string_view, std::string_view) override {}
-};
-
 struct Fixture final : KernelDevice::Handler {
     explicit Fixture(KernelDeviceOptions options = {}) : reactor(*rtrs::Reactor::create()) {
         fake::settings() = {};
@@ -145,8 +142,8 @@ struct Fixture final : KernelDevice::Handler {
         device = std::make_unique<Device>(world->volume(), shares, DeviceOptions{"disk", ""});
         options.identifier = "rnbd/s/v";
         options.retry_min = options.retry_max = 1ms;
-        kernel_device = std::make_unique<KernelDevice>(
-            NbdConnection::Environment{*reactor, silence}, kernel, *device, options, *this);
+        kernel_device = std::make_unique<KernelDevice>(NbdConnection::Environment{*reactor, tracer},
+                                                       kernel, *device, options, *this);
     }
     ~Fixture() {
         if (kernel_device == nullptr) return;
@@ -169,7 +166,7 @@ struct Fixture final : KernelDevice::Handler {
     void on_kernel_used(KernelDevice&) override { ++refused; }
 
     std::unique_ptr<rtrs::Reactor> reactor;
-    Silence silence;
+    rtrs::NullTracer tracer;
     std::shared_ptr<PlayedKernel> kernel = std::make_shared<PlayedKernel>();
     std::unique_ptr<fake::World> world;
     PermitShares shares;
