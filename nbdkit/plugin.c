@@ -16,22 +16,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "nbdkit/parameters.h"
 #include "nbdkit/watch.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 
 /* start_slice_ms: that nbdkit is to end is looked for this often while a start waits.
  * late_s: a request that is not answered for so long is late. */
-enum { paths_max = 128, wait_ms_default = 10000, start_slice_ms = 200, late_s = 1 };
+enum { start_slice_ms = 200, late_s = 1 };
 
-static const char *session_name;
-static const char *volume_name;
-static unsigned wait_ms = wait_ms_default;
-static bool read_only;
-
-/* Made by the first parameter; one for all clients of nbdkit. With the same settings and paths the
- * trial is made before nbdkit goes to the background. */
-static rnbd_session *session, *trial;
+/* Of parameters.session; one for all clients of nbdkit. */
 static rnbd_volume *volume;
 
 /* --- Waiting for one request. */
@@ -109,137 +103,17 @@ static int wait_for(struct waiting *waiting, const char *what, int submitted) {
     return -1;
 }
 
-/* --- Parameters. */
-
-static const char *paths[paths_max];
-static unsigned path_count;
-static bool has_rdma_path;
-
-static int config_path(const char *value) {
-    if (path_count == paths_max) {
-        nbdkit_error("path: more than %d of them", paths_max);
-        return -1;
-    }
-    paths[path_count++] = value;
-    has_rdma_path = has_rdma_path || strstr(value, "rdma:") != NULL;
-    return 0;
-}
-
-static int new_session(void) {
-    if (session == NULL && (rnbd_session_new(&session) < 0 || rnbd_session_new(&trial) < 0)) {
-        nbdkit_error("librnbd: out of memory");
-        return -1;
-    }
-    return 0;
-}
-
-static int set(const char *key, const char *value) {
-    if (new_session() < 0) return -1;
-    if (rnbd_session_set(session, key, value) == 0) return rnbd_session_set(trial, key, value);
-    /* Of a value that is wrong it names the key first. */
-    nbdkit_error("%s%s", rnbd_session_error(session),
-                 strncmp(rnbd_session_error(session), key, strlen(key)) == 0
-                     ? ""
-                     : ", or of session, path, volume, wait, readonly");
-    return -1;
-}
-
-static int config_session(const char *value) {
-    if (session_name != NULL) {
-        nbdkit_error("session: found %s and %s, expected one", session_name, value);
-        return -1;
-    }
-    session_name = value;
-    if (new_session() < 0) return -1;
-    if (rnbd_session_set(session, "name", value) == 0) return rnbd_session_set(trial, "name", value);
-    const char *words = rnbd_session_error(session);
-    if (strncmp(words, "name: ", 6) == 0) words += 6; /* what librnbd calls it */
-    nbdkit_error("session: %s", words);
-    return -1;
-}
-
-static int config_wait(const char *value) {
-    unsigned seconds;
-    if (nbdkit_parse_unsigned("wait", value, &seconds) < 0) return -1;
-    if (seconds < 1 || seconds > 86400) {
-        nbdkit_error("wait: found %u, expected 1 to 86400 seconds", seconds);
-        return -1;
-    }
-    wait_ms = seconds * 1000;
-    return 0;
-}
-
-static int config_read_only(const char *value) {
-    int chosen = nbdkit_parse_bool(value);
-    if (chosen < 0) return -1;
-    read_only = chosen;
-    return 0;
-}
-
-static int config_volume(const char *value) {
-    if (volume_name != NULL) {
-        nbdkit_error("volume: found %s and %s, expected one", volume_name, value);
-        return -1;
-    }
-    volume_name = value;
-    return 0;
-}
-
-static int plugin_config(const char *key, const char *value) {
-    if (strcmp(key, "path") == 0) return config_path(value);
-    if (strcmp(key, "session") == 0) return config_session(value);
-    if (strcmp(key, "volume") == 0) return config_volume(value);
-    if (strcmp(key, "wait") == 0) return config_wait(value);
-    if (strcmp(key, "readonly") == 0) return config_read_only(value);
-    if (strcmp(key, "name") == 0) {
-        nbdkit_error("name: found an unknown key, expected session= for the session's name");
-        return -1;
-    }
-    if (strcmp(key, "thread") == 0) {
-        nbdkit_error("thread: the plugin's sessions always have a thread of their own");
-        return -1;
-    }
-    return set(key, value);
-}
-
-static int plugin_config_complete(void) {
-    unsigned i;
-    if (session_name == NULL || volume_name == NULL || path_count == 0) {
-        nbdkit_error("session=, volume= and path= are needed; missing:%s%s%s",
-                     session_name == NULL ? " session=" : "", volume_name == NULL ? " volume=" : "",
-                     path_count == 0 ? " path=" : "");
-        return -1;
-    }
-    for (i = 0; i < path_count; i++) {
-        if (rnbd_session_add_path(session, paths[i]) < 0 ||
-            rnbd_session_add_path(trial, paths[i]) < 0) {
-            nbdkit_error("%s", rnbd_session_error(session));
-            return -1;
-        }
-    }
-    return 0;
-}
-
-#define plugin_config_help                                                          \
-    "session=NAME   (required) the session's name, which the server's rules know\n" \
-    "path=ADDRESS   (required) way to the server, several times:\n"                 \
-    "               [standby:][rdma:][SOURCE@]HOST:PORT\n"                          \
-    "volume=NAME    (required) the export's name at the server\n"                   \
-    "wait=SECONDS   how long a start waits for the volume (default 10)\n"           \
-    "readonly=BOOL  open it read-only\n"                                            \
-    "KEY=VALUE      any other setting of librnbd(3), as hold-time=30s"
-
 /* --- Life. Threads start after nbdkit has forked. */
 
-static unsigned open_flags(void) { return read_only ? RNBD_READ_ONLY : 0; }
+static unsigned open_flags(void) { return parameters.read_only ? RNBD_READ_ONLY : 0; }
 
 static void say_not_open(rnbd_volume *not_open, int error) {
     const char *why = rnbd_volume_error(not_open);
     const char *code = strerror(-error);
     if (strstr(why, code) != NULL) {
-        nbdkit_error("volume %s: %s", volume_name, why);
+        nbdkit_error("volume %s: %s", parameters.volume_name, why);
     } else {
-        nbdkit_error("volume %s: %s (%s)", volume_name, why, code);
+        nbdkit_error("volume %s: %s (%s)", parameters.volume_name, why, code);
     }
 }
 
@@ -247,25 +121,29 @@ static void say_not_open(rnbd_volume *not_open, int error) {
  * --run waiting for ever: so the volume is opened once before. Not with RDMA, which a process that
  * had some cannot have again once it has forked. */
 static int plugin_get_ready(void) {
+    rnbd_session *const trial = parameters.trial;
     rnbd_volume *tried = NULL;
     int error = 0;
-    if (!has_rdma_path) {
+    if (!parameters.has_rdma_path) {
         error = rnbd_session_start(trial);
-        if (error == 0) error = rnbd_volume_open(trial, volume_name, open_flags(), &tried);
-        if (error < 0) nbdkit_error("session %s: %s", session_name, rnbd_session_error(trial));
+        if (error == 0)
+            error = rnbd_volume_open(trial, parameters.volume_name, open_flags(), &tried);
+        if (error < 0) {
+            nbdkit_error("session %s: %s", parameters.session_name, rnbd_session_error(trial));
+        }
         if (error == 0) {
-            error = rnbd_volume_wait(tried, (int)wait_ms);
+            error = rnbd_volume_wait(tried, (int)parameters.wait_ms);
             if (error < 0) say_not_open(tried, error);
         }
     }
     rnbd_session_free(trial);
-    trial = NULL;
+    parameters.trial = NULL;
     return error < 0 ? -1 : 0;
 }
 
 /* 0, or a negative errno; -EINTR: nbdkit is to end. */
 static int wait_until_open(void) {
-    unsigned left_ms = wait_ms;
+    unsigned left_ms = parameters.wait_ms;
     for (;;) {
         const unsigned slice_ms = left_ms < start_slice_ms ? left_ms : start_slice_ms;
         const int error = rnbd_volume_wait(volume, (int)slice_ms);
@@ -282,11 +160,12 @@ static void happened(void *context, const struct rnbd_event *event) {
 }
 
 static int plugin_after_fork(void) {
+    rnbd_session *const session = parameters.session;
     int error;
     if (rnbd_session_set(session, "thread", "on") < 0 ||
         rnbd_session_on_event(session, happened, NULL) < 0 || rnbd_session_start(session) < 0 ||
-        rnbd_volume_open(session, volume_name, open_flags(), &volume) < 0) {
-        nbdkit_error("session %s: %s", session_name, rnbd_session_error(session));
+        rnbd_volume_open(session, parameters.volume_name, open_flags(), &volume) < 0) {
+        nbdkit_error("session %s: %s", parameters.session_name, rnbd_session_error(session));
         return -1;
     }
     error = wait_until_open();
@@ -302,8 +181,8 @@ static int plugin_after_fork(void) {
 
 static void plugin_unload(void) {
     watch_stop();
-    if (session != NULL) rnbd_session_free(session);
-    if (trial != NULL) rnbd_session_free(trial);
+    if (parameters.session != NULL) rnbd_session_free(parameters.session);
+    if (parameters.trial != NULL) rnbd_session_free(parameters.trial);
 }
 
 static void plugin_dump(void) { printf("rnbd_librnbd_version=%s\n", rnbd_version()); }
@@ -498,9 +377,9 @@ static struct nbdkit_plugin plugin = {
     .description = "RNBD volumes over RTRS, through librnbd",
     .unload = plugin_unload,
     .dump_plugin = plugin_dump,
-    .config = plugin_config,
-    .config_complete = plugin_config_complete,
-    .config_help = plugin_config_help,
+    .config = take_parameter,
+    .config_complete = complete_parameters,
+    .config_help = parameters_help,
     .magic_config_key = "volume",
     .get_ready = plugin_get_ready,
     .after_fork = plugin_after_fork,

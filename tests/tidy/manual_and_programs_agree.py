@@ -85,8 +85,8 @@ for daemon in ("rnbd-server", "rnbd-client"):
 functions = set(re.findall(r"\b(rnbd_\w+)\(", read("librnbd/librnbd.h")))
 compare("librnbd.3", "function", functions, items("librnbd.3", "Fn"))
 compare("nbdkit-rnbd-plugin.1", "parameter", set(
-    re.findall(r'strcmp\(key, "(\w+)"\) == 0\) (?:return|\{\n        volume_name)',
-               read("nbdkit/plugin.c"))), items("nbdkit-rnbd-plugin.1", "Cm"))
+    re.findall(r'strcmp\(key, "(\w+)"\) == 0\) return', read("nbdkit/parameters.c"))),
+    items("nbdkit-rnbd-plugin.1", "Cm"))
 compare("fio-rnbd.1", "option", set(
     re.findall(r'^ +\.name = "(\w+)",$', read("fio-engine/options.c"), re.MULTILINE)) - {"rnbd"},
     {name for name in items("fio-rnbd.1", "Cm") if name not in {"hold-time"}})
