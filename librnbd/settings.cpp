@@ -121,8 +121,8 @@ constexpr Row rows[] = {
              s.session.reconnect_attempts_max.reset();
              return {};
          }
-         auto set =
-             read(config_integer<std::uint32_t>(0, 1000000), v, s.session.reconnect_attempts_max);
+         auto set = read(config_integer<std::uint32_t>(0, reconnect_attempts_max), v,
+                         s.session.reconnect_attempts_max);
          if (!set) set.error() += ", or forever";
          return set;
      }},

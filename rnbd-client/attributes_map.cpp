@@ -15,12 +15,15 @@ constexpr std::size_t name_bytes_max = 255;
 
 using attribute_table::fail;
 
+// More than any option takes, and fits an int with either sign.
+constexpr std::uint64_t number_max = 1'000'000;
+
 // Any C-style base, with a sign.
 std::optional<int> parse_number(std::string_view text) {
     const bool negative = text.starts_with('-');
     if (negative) text.remove_prefix(1);
     const auto value = parse_attribute_unsigned(text);
-    if (!value || *value > 1'000'000) return std::nullopt;
+    if (!value || *value > number_max) return std::nullopt;
     return negative ? -static_cast<int>(*value) : static_cast<int>(*value);
 }
 

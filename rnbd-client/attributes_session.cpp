@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 
 #include "daemon/attributes/machine.h"
 #include "daemon/attributes/table.h"
@@ -23,7 +24,9 @@ using rtrs::PathState;
 using rtrs::PathStatus;
 using PathOperation = rtrs::ClientSession::PathOperation;
 
-constexpr int reconnect_attempts_max = 9999;
+// The kernel's limit for this attribute. SOURCE: MAX_MAX_RECONN_ATT of Linux 6.12,
+// drivers/infiniband/ulp/rtrs/rtrs-clt-sysfs.c.
+constexpr int kernel_reconnect_attempts_max = 9999;
 
 using attribute_table::expected_one;
 using attribute_table::fail;
@@ -146,8 +149,8 @@ AttributeWritten ClientAttributes::write_reconnect_attempts(AttributeScope scope
     if (!found) return std::unexpected(found.error());
     const auto attempts = parse_attribute_int(value);
     if (!attempts) return fail(attempts.error(), "expected a number");
-    if (*attempts < -1 || *attempts > reconnect_attempts_max) {
-        return fail(EINVAL, fmt::format("expected -1 to {}", reconnect_attempts_max));
+    if (*attempts < -1 || *attempts > kernel_reconnect_attempts_max) {
+        return fail(EINVAL, fmt::format("expected -1 to {}", kernel_reconnect_attempts_max));
     }
     (*found)->remote.rtrs().set_reconnect_attempts_max(
         *attempts < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(*attempts)));

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 
-#include "daemon/config/common.h"
 #include "daemon/config/nearest_word.h"
 #include "rtrs/limits.h"
 
@@ -16,7 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint32_t reconnect_attempts_max = 1'000'000;
 constexpr std::uint32_t kernel_connections_max = 16;
 
 // What has been seen so far, to find what is said twice or refers to nothing.

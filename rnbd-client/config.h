@@ -67,7 +67,8 @@ struct ClientConfig : DaemonSettings {
         // For how long after the last path was lost new requests may still wait, 0 .. hold_time;
         // after that they fail at once. None: as hold_time.
         std::optional<rtrs::Duration> fail_fast_time;
-        // Failed attempts after which a path is given up, 0..1000000; none: never.
+        // Failed attempts after which a path is given up, at most reconnect_attempts_max
+        // (daemon/config/types.h); none: never.
         std::optional<std::uint32_t> max_reconnect_attempts;
         // The delay before the first attempt, and the longest delay before later ones, 1 ms .. 1 h,
         // min <= max.

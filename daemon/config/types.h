@@ -18,6 +18,9 @@
 
 namespace rnbd {
 
+// The greatest limit that a setting may put on the failed attempts to connect a path.
+constexpr std::uint32_t reconnect_attempts_max = 1'000'000;
+
 // The form that a scalar must have, and the function that parses it.
 template <typename T>
 struct ConfigType {
