@@ -21,6 +21,10 @@ constexpr rtrs::Duration awaited_retry_delay = 250ms;
 constexpr rtrs::Duration known_retry_delay = 1min;
 constexpr const char* gone_text =
     "its storage is gone at the server: requests fail until it is back";
+constexpr const char* another_writer_text =
+    "another writer has written to it while this session was away, and nothing here depends on "
+    "what "
+    "it held before: it is being opened again, as a new writer";
 constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
 
 }  // namespace
@@ -206,7 +210,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
         // it is open was lost. That is no refusal of this user, who is another writer from now on.
         writer = draw_writer();
         if (!std::exchange(writer_drawn_anew, true)) {
-            if (state == VolumeState::open) set_state(VolumeState::reopening, "as another writer");
+            if (state == VolumeState::open) set_state(VolumeState::reopening, another_writer_text);
             return ask_later();
         }
     }
