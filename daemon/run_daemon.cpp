@@ -9,10 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "daemon/control/log_commands.h"
 #include "daemon/lifecycle.h"

@@ -3,7 +3,6 @@
 #include <systemd/sd-daemon.h>
 
 #include <chrono>
-#include <cstdint>
 #include <utility>
 
 #include "rtrs/base/member_call.h"

@@ -1,6 +1,5 @@
 #include "librnbd/loop.h"
 
-#include <chrono>
 #include <exception>
 #include <utility>
 

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 #include <expected>
-#include <memory>
 #include <new>
 #include <thread>
 #include <utility>

@@ -4,7 +4,6 @@
 // ended. THREAD: the loop's, except for known(), check() and the error text.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "librnbd/error_text.h"

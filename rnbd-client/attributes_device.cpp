@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "daemon/attributes/machine.h"
 #include "daemon/attributes/table.h"

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string>
 
-#include "daemon/config/common.h"
 #include "daemon/control/arguments.h"
 #include "daemon/log/log.h"
 #include "rnbd-client/catalog_text.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -12,7 +11,6 @@
 #include "daemon/reload/way_back.h"
 #include "rnbd-client/client_session.h"
 #include "rnbd-client/config_diff.h"
-#include "rtrs/base/assert.h"
 
 namespace rnbd {
 namespace {

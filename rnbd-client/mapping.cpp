@@ -7,7 +7,6 @@
 
 #include "daemon/log/log.h"
 #include "rnbd-client/kernel_nbd/names.h"
-#include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/member_call.h"
 

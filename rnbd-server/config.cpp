@@ -6,9 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "daemon/config/common.h"
-#include "daemon/config/nearest_word.h"
-
 namespace rnbd {
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include "daemon/log/log.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 

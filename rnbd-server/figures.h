@@ -9,7 +9,6 @@
 
 #include "rnbd/figures.h"
 #include "rtrs/base/clock.h"
-#include "rtrs/base/seldom.h"
 #include "rtrs/server.h"
 
 namespace rnbd {

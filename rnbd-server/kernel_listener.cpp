@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "daemon/config/common.h"
-
 namespace rnbd {
 namespace {
 

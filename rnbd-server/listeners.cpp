@@ -1,6 +1,7 @@
 #include "rnbd-server/listeners.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "daemon/log/log.h"

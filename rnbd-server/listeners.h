@@ -10,7 +10,6 @@
 #pragma once
 
 #include <expected>
-#include <map>
 #include <optional>
 #include <string>
 #include <system_error>

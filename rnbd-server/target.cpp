@@ -8,7 +8,6 @@
 
 #include "daemon/log/log.h"
 #include "rnbd-server/target_inside.h"
-#include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/seldom.h"
 

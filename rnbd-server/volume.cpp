@@ -1,14 +1,13 @@
 #include "rnbd-server/volume.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "daemon/config/common.h"
 #include "daemon/log/log.h"
+#include "rnbd-server/storage/open_storage.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/member_call.h"
-#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 

@@ -27,7 +27,7 @@
 #include "rnbd-server/medium_claims.h"
 #include "rnbd-server/parting_flush.h"
 #include "rnbd-server/storage.h"
-#include "rnbd-server/storage/open_storage.h"
+#include "rnbd-server/storage/storage_opening.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/base/seldom.h"

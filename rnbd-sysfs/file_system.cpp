@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <string_view>
 
 namespace rnbd {

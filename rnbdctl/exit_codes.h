@@ -1,7 +1,6 @@
 // rnbdctl's exit codes: the table that scripts rely on (also in --help).
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "daemon/control/client.h"

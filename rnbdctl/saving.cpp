@@ -12,12 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <expected>
 #include <memory>
 #include <ostream>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "daemon/config/files.h"
 #include "daemon/control/client.h"

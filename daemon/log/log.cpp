@@ -20,7 +20,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <string>
 #include <utility>
 
 #include "daemon/log/line_budget.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/member_call.h"

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "daemon/sockets/socket_file_lock.h"
-#include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {

@@ -9,7 +9,6 @@
 #include <sstream>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 namespace rnbd {
 namespace {

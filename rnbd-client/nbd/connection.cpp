@@ -2,7 +2,6 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "rtrs/base/assert.h"

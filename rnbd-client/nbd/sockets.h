@@ -7,7 +7,6 @@
 #include <expected>
 #include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

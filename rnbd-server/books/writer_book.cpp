@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <sstream>
-#include <utility>
 
 #include "daemon/log/log.h"
 #include "rtrs/base/error.h"

@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <stop_token>
 #include <utility>
 
 #include "rnbd-server/storage/patience.h"

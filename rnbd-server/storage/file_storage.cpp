@@ -1,7 +1,6 @@
 #include "rnbd-server/storage/file_storage.h"
 
 #include <cstddef>
-#include <memory>
 #include <type_traits>
 #include <utility>
 

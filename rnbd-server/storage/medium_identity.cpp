@@ -13,7 +13,6 @@
 #include <fstream>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "rnbd-server/storage/cache_epoch.h"
 #include "rtrs/base/random.h"

@@ -8,6 +8,8 @@
 // OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
+#include <memory>
+
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/deferred_completions.h"
 #include "rnbd-server/storage/mapping.h"

@@ -8,8 +8,6 @@
 #include <cerrno>
 #include <chrono>
 #include <map>
-#include <memory>
-#include <optional>
 #include <unordered_set>
 #include <utility>
 

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <utility>
 
-#include "rtrs/base/assert.h"
 #include "rtrs/base/rare.h"
 #include "rtrs/core/client_session_inside.h"
 

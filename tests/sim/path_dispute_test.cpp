@@ -2,7 +2,6 @@
 // of them, and the order of their arrival does not say which
 // (rtrs/core/server_session_dispute.cpp).
 #include <catch2/catch.hpp>
-#include <cstring>
 
 #include "tests/sim/hostile_town.h"
 

@@ -1,5 +1,4 @@
 // The paths of a session: which of them are used, lost, removed and given up.
-#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tests/sim/raw_peer.h"

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 
-#include "rtrs/fabric/tcp/dial.h"
 #include "rtrs/fabric/tcp/endpoint.h"
 
 namespace rtrs::tcp {

@@ -1,6 +1,5 @@
 #include "rtrs/fabric/tcp/send_queue.h"
 
-#include <algorithm>
 #include <cstring>
 #include <functional>
 

@@ -4,8 +4,6 @@
 
 #include <cstdlib>
 #include <functional>
-#include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>

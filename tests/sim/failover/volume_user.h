@@ -31,7 +31,6 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
         pace_ = pace;
         pump();
     }
-    void stop_load() { remaining_ = 0; }
     // Reads every block and flushes, each when a permit is free.
     void verify();
     bool idle() const noexcept { return outstanding_ == 0 && remaining_ == 0 && !prepared_; }

@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <set>
-#include <utility>
 
 using namespace rtrs;
 

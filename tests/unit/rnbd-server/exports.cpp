@@ -1,5 +1,4 @@
 // Exports that are opened again, also after their file was away.
-#include <cstdio>
 #include <fstream>
 
 #include "tests/unit/rnbd-server/export_fixtures.h"

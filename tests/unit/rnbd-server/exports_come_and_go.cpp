@@ -5,7 +5,6 @@
 
 #include <fstream>
 #include <iterator>
-#include <memory>
 
 #include "tests/unit/rnbd-server/export_fixtures.h"
 

@@ -1,7 +1,6 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
