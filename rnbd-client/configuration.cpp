@@ -8,7 +8,7 @@
 
 #include "daemon/config/files.h"
 #include "daemon/counted.h"
-#include "daemon/reload/way_back.h"
+#include "daemon/reload/rollback.h"
 #include "rnbd-client/client_session.h"
 #include "rnbd-client/config_diff.h"
 
@@ -63,7 +63,7 @@ std::vector<ConfigChange> with_devices_of_sessions(std::vector<ConfigChange> cha
 }
 
 // A session that came stays if rnbdctl has mapped something there, or has changed its paths.
-void keep_used_sessions(WayBack& way, const std::vector<ConfigChange>& changes,
+void keep_used_sessions(Rollback& rollback, const std::vector<ConfigChange>& changes,
                         const std::vector<ConfigChange>& since,
                         const std::vector<Mapped>& devices) {
     std::set<std::string> used;
@@ -73,7 +73,7 @@ void keep_used_sessions(WayBack& way, const std::vector<ConfigChange>& changes,
     }
     for (const ConfigChange& change : changes) {
         if (change.object == "session" && change.kind == Kind::added && used.contains(change.name))
-            way.keep("session", change.name);
+            rollback.keep("session", change.name);
     }
 }
 
@@ -139,7 +139,7 @@ ConfigPlan ClientConfiguration::plan_towards(const ClientConfig& wanted, How how
 ConfigPlan ClientConfiguration::plan_back(const Applied& applied) {
     const ClientConfig now = running();
     std::vector<std::string> kept;
-    ConfigPlan back = plan_towards(goal_of_way_back(now, applied, kept), How::by_force);
+    ConfigPlan back = plan_towards(goal_of_rollback(now, applied, kept), How::by_force);
     back.kept = std::move(kept);
     back.finished = [this, before = applied.before,
                      log_level = applied.was.log_level](const std::vector<ConfigChange>&) {
@@ -149,18 +149,18 @@ ConfigPlan ClientConfiguration::plan_back(const Applied& applied) {
     return back;
 }
 
-// kept: of WayBack.
-ClientConfig ClientConfiguration::goal_of_way_back(const ClientConfig& now, const Applied& applied,
+// kept: of Rollback.
+ClientConfig ClientConfiguration::goal_of_rollback(const ClientConfig& now, const Applied& applied,
                                                    std::vector<std::string>& kept) {
     const ClientConfig& was = applied.was;
     const auto since = client_config_diff(now, applied.wanted, applied.wanted);
-    WayBack way(with_devices_of_sessions(applied.changes, was), since);
+    Rollback rollback(with_devices_of_sessions(applied.changes, was), since);
     ClientConfig goal = was;
-    goal.devices = way.objects(
+    goal.devices = rollback.objects(
         "device", now.devices, was.devices, [](const Mapped& one) { return one.name; },
         [](const Mapped&, const Mapped& former) { return former; });
-    keep_used_sessions(way, applied.changes, since, goal.devices);
-    goal.sessions = way.objects(
+    keep_used_sessions(rollback, applied.changes, since, goal.devices);
+    goal.sessions = rollback.objects(
         "session", now.sessions, was.sessions, [](const Session& one) { return one.name; },
         [](const Session&, const Session& former) { return former; });
     // Their paths are objects of their own.
@@ -168,12 +168,12 @@ ClientConfig ClientConfiguration::goal_of_way_back(const ClientConfig& now, cons
         const Session* const running = find(now.sessions, session.name);
         const Session* const former = find(was.sessions, session.name);
         if (running == nullptr || former == nullptr) continue;
-        session.paths = way.objects(
+        session.paths = rollback.objects(
             "path", running->paths, former->paths,
             [&](const Path& path) { return path_object_name(session.name, path); },
             [](const Path&, const Path& before) { return before; });
     }
-    kept = way.kept();
+    kept = rollback.kept();
     return goal;
 }
 

@@ -41,7 +41,7 @@ class ClientConfiguration final : public ConfigSubject {
         std::vector<ConfigChange> changes;
     };
     ConfigPlan plan_back(const Applied& applied);
-    static ClientConfig goal_of_way_back(const ClientConfig& now, const Applied& applied,
+    static ClientConfig goal_of_rollback(const ClientConfig& now, const Applied& applied,
                                          std::vector<std::string>& kept);
     void find_conflicts(std::vector<ConfigChange>& changes, How how) const;
     // These add steps, in this order: for devices and sessions that are removed, sessions that are

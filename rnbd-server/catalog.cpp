@@ -7,8 +7,8 @@
 
 #include "daemon/log/log.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/log_rate_limit.h"
 #include "rtrs/base/member_call.h"
-#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 namespace {
@@ -67,8 +67,8 @@ struct Catalog::Subscriber {
     bool asked = false;          // a request is under way, and the next one waits
     std::uint32_t pictures = 0;  // on their way
     rtrs::Timer goes_on;
-    rtrs::Seldom bad_requests;
-    rtrs::Seldom bad_pictures;
+    rtrs::LogRateLimit bad_requests;
+    rtrs::LogRateLimit bad_pictures;
     std::uint32_t number = 0;
     std::uint64_t generation = 0;
 };

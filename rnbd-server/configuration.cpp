@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "daemon/config/files.h"
-#include "daemon/reload/way_back.h"
+#include "daemon/reload/rollback.h"
 #include "rnbd-server/config_diff.h"
 #include "rtrs/base/assert.h"
 
@@ -176,14 +176,14 @@ ConfigPlan ServerConfiguration::plan_back(const Applied& applied) {
     const ServerConfig now = running();
     auto since = server_config_diff(now, applied.wanted, applied.wanted);
     std::erase_if(since, [](const ConfigChange& change) { return change.object != "export"; });
-    const WayBack way(applied.changes, since);
+    const Rollback rollback(applied.changes, since);
     ServerConfig goal = applied.was;
-    goal.exports = way.objects(
+    goal.exports = rollback.objects(
         "export", now.exports, applied.was.exports,
         [](const ServerConfig::Export& one) { return one.name; },
         [](const ServerConfig::Export&, const ServerConfig::Export& former) { return former; });
     ConfigPlan back = plan_towards(goal, How::back);
-    back.kept = way.kept();
+    back.kept = rollback.kept();
     back.finished = [this, before = applied.before,
                      log_level = goal.log_level](const std::vector<ConfigChange>&) {
         settings_.log_level = log_level;

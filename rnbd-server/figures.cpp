@@ -4,7 +4,7 @@
 
 #include "daemon/log/log.h"
 #include "rtrs/base/error.h"
-#include "rtrs/base/seldom.h"
+#include "rtrs/base/log_rate_limit.h"
 
 namespace rnbd {
 
@@ -12,7 +12,7 @@ struct FiguresDesk::Asker {
     FiguresDesk& desk;
     rtrs::ServerSession& session;
     rtrs::MessageService& service;
-    rtrs::Seldom bad_questions{};
+    rtrs::LogRateLimit bad_questions{};
 };
 
 FiguresDesk::FiguresDesk(rtrs::Clock& clock, Look look) : clock_(clock), look_(std::move(look)) {}

@@ -9,7 +9,7 @@
 #include "daemon/log/log.h"
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/error.h"
-#include "rtrs/base/seldom.h"
+#include "rtrs/base/log_rate_limit.h"
 
 namespace rnbd {
 

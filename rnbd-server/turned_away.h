@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "rtrs/base/seldom.h"
+#include "rtrs/base/log_rate_limit.h"
 
 namespace rnbd {
 
@@ -30,7 +30,7 @@ class TurnedAway {
     }
 
   private:
-    std::map<std::pair<std::string, std::string>, rtrs::Seldom> known_;
+    std::map<std::pair<std::string, std::string>, rtrs::LogRateLimit> known_;
 };
 
 }  // namespace rnbd

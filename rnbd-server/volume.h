@@ -30,7 +30,7 @@
 #include "rnbd-server/storage/storage_opening.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
-#include "rtrs/base/seldom.h"
+#include "rtrs/base/log_rate_limit.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
@@ -330,7 +330,7 @@ class Volume {
     bool gone_ = false;  // storage_ is kept only for its requests in flight
     std::uint64_t generation_ = 0;
     std::uint64_t losses_ = 0;
-    rtrs::Seldom logged_losses_{};
+    rtrs::LogRateLimit logged_losses_{};
     static constexpr std::string_view not_opened_yet = "not opened yet";
     std::string reason_{not_opened_yet};
     rtrs::Instant since_;

@@ -22,7 +22,7 @@
 #include <string>
 
 #include "rnbd/remote_volume.h"
-#include "rtrs/base/seldom.h"
+#include "rtrs/base/log_rate_limit.h"
 
 namespace rnbd {
 
@@ -158,8 +158,8 @@ struct RemoteVolume::Inside {
     bool maybe_open_at_server = false;
     std::uint32_t in_flight = 0;  // requests that the RTRS session has
     UnflushedWrites unflushed;
-    rtrs::Seldom traced_losses{};
-    rtrs::Seldom traced_closes{};  // by the server
+    rtrs::LogRateLimit traced_losses{};
+    rtrs::LogRateLimit traced_closes{};  // by the server
     bool interruption_untraced = false;
     std::list<Waiting> waiting;  // until the volume is open
     std::list<Waiting> failing;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/log_rate_limit.h"
 #include "rtrs/base/member_call.h"
-#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 namespace {

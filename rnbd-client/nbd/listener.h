@@ -21,7 +21,7 @@
 #include "daemon/sockets/unix_listener.h"
 #include "rnbd-client/nbd/address.h"
 #include "rnbd-client/nbd/connection.h"
-#include "rtrs/base/seldom.h"
+#include "rtrs/base/log_rate_limit.h"
 #include "rtrs/sockets/accept_loop.h"
 
 namespace rnbd {
@@ -113,7 +113,7 @@ class NbdListener final : private NbdConnection::Owner, private rtrs::AcceptLoop
     bool open_ = false;
     bool closing_ = false;
     bool full_ = false;
-    rtrs::Seldom failed_handshakes_;
+    rtrs::LogRateLimit failed_handshakes_;
     std::uint64_t accepted_ = 0;
     std::uint64_t refused_ = 0;
     std::vector<std::unique_ptr<NbdConnection>> connections_;

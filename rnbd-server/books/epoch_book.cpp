@@ -20,7 +20,7 @@ constexpr std::string_view flushed_word = "flushed";
 constexpr std::string_view lost_word = "lost";
 constexpr std::string_view in_use_word = "in-use";
 
-// Many losses at a time cost a tenth of the time beyond the patience for one.
+// Many losses at a time cost a tenth of the time beyond the wait for one.
 constexpr int loss_share = 10;
 
 std::uint64_t new_salt() { return rtrs::Random::from_entropy().next() | 1; }
@@ -28,8 +28,8 @@ std::uint64_t new_salt() { return rtrs::Random::from_entropy().next() | 1; }
 }  // namespace
 
 EpochBook::EpochBook(rtrs::Reactor& reactor, std::string path,
-                     Patience::Clock::duration loss_patience)
-    : patience_(loss_patience, loss_share),
+                     WaitBudget::Clock::duration loss_wait)
+    : wait_budget_(loss_wait, loss_share),
       file_(
           reactor, std::move(path), [this] { return text(); },
           [this](std::error_code error) { ended(error); }) {}
@@ -132,11 +132,11 @@ void EpochBook::lost(const std::string& medium) {
     if (entry == nullptr || entry->empty()) return;
     entry->lost = true;
     if (!is_kept()) return;
-    const auto left = patience_.left();
-    const auto begun = Patience::Clock::now();
-    if (left > Patience::Clock::duration::zero()) {
+    const auto left = wait_budget_.left();
+    const auto begun = WaitBudget::Clock::now();
+    if (left > WaitBudget::Clock::duration::zero()) {
         const std::error_code error = file_.write_within(left);
-        patience_.spend(Patience::Clock::now() - begun);
+        wait_budget_.spend(WaitBudget::Clock::now() - begun);
         if (!error) return;
         // It goes on, and then says how it has ended.
         if (error == std::errc::timed_out) {

@@ -26,7 +26,7 @@
 
 #include "rnbd-server/books/medium_records.h"
 #include "rnbd-server/books/state_file.h"
-#include "rnbd-server/storage/patience.h"
+#include "rnbd-server/storage/wait_budget.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -35,12 +35,11 @@ class EpochBook {
   public:
     using Ticket = StateFile::Ticket;
     // Longer than a busy disk takes.
-    static constexpr Patience::Clock::duration loss_patience_default =
-        std::chrono::milliseconds(100);
+    static constexpr WaitBudget::Clock::duration loss_wait_default = std::chrono::milliseconds(100);
 
-    // path: empty to keep nothing. reactor: outlives this. loss_patience: see lost().
+    // path: empty to keep nothing. reactor: outlives this. loss_wait: see lost().
     EpochBook(rtrs::Reactor& reactor, std::string path,
-              Patience::Clock::duration loss_patience = loss_patience_default);
+              WaitBudget::Clock::duration loss_wait = loss_wait_default);
     EpochBook(const EpochBook&) = delete;
     EpochBook& operator=(const EpochBook&) = delete;
 
@@ -104,7 +103,7 @@ class EpochBook {
     MediumRecords<Entry> entries_;
     std::uint64_t salt_ = 0;  // the salt of all media; 0: the file can be relied on
     std::error_code logged_error_;
-    Patience patience_;  // for losses
+    WaitBudget wait_budget_;  // for losses
     bool begun_ = false;
     bool changed_ = false;  // something changed before begin()
     StateFile file_;

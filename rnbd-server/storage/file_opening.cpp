@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "rnbd-server/storage/patience.h"
+#include "rnbd-server/storage/wait_budget.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/start_thread.h"
 
@@ -38,26 +38,26 @@ std::uint64_t descriptors_of(const StorageOptions& options) noexcept {
 }
 
 // What the thread may still wait for openings.
-struct Patiences {
-    Patience first{open_slice, first_share};
-    Patience again{open_slice, open_share};
+struct WaitBudgets {
+    WaitBudget first{open_slice, first_share};
+    WaitBudget again{open_slice, open_share};
 
     // For an opening that was just begun.
-    Patience::Clock::duration slice(FileOpening::Attempt attempt) noexcept {
+    WaitBudget::Clock::duration slice(FileOpening::Attempt attempt) noexcept {
         const auto left_to_first = first.left();
         if (attempt == FileOpening::Attempt::first && late_openings == 0) return left_to_first;
         const auto left = again.left();
         return left < -overdrawn_max ? left : std::max(left, open_slice_min);
     }
-    void spend(Patience::Clock::duration waited) noexcept {
+    void spend(WaitBudget::Clock::duration waited) noexcept {
         first.spend(waited);
         again.spend(waited);
     }
 };
 
-Patiences& patience() {
-    thread_local Patiences the_patience;
-    return the_patience;
+WaitBudgets& wait_budget() {
+    thread_local WaitBudgets budgets;
+    return budgets;
 }
 
 }  // namespace
@@ -134,11 +134,11 @@ FileOpening::Opened FileOpening::open(const StorageOptions& options, Attempt att
             begun.reset();
             return failure(EAGAIN, "no thread to open it by");
         }
-        slice = patience().slice(attempt);
+        slice = wait_budget().slice(attempt);
     }
     const Clock::time_point asked = Clock::now();
     const std::unique_ptr<Opened> opened = begun->wait_for(slice);
-    patience().spend(Clock::now() - asked);
+    wait_budget().spend(Clock::now() - asked);
     if (!opened) {
         if (!std::exchange(begun->late_, true)) ++late_openings;
         return Clock::now() - begun->since_ < silent_after

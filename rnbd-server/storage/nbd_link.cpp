@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "rnbd-server/storage/patience.h"
+#include "rnbd-server/storage/wait_budget.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/detached_call.h"
 #include "rtrs/base/error.h"
@@ -134,9 +134,9 @@ std::unordered_set<const NbdLink*>& attached() {
     return links;
 }
 
-Patience& patience() {
-    thread_local Patience the_patience(open_slice, open_share);
-    return the_patience;
+WaitBudget& wait_budget() {
+    thread_local WaitBudget budget(open_slice, open_share);
+    return budget;
 }
 
 }  // namespace
@@ -159,8 +159,8 @@ std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::s
         if (!attempt) return std::unexpected(std::move(attempt.error()));
         at = unfinished().emplace(uri, std::move(*attempt)).first;
         // Later calls do not wait: a server that is silent so long may be so for ever.
-        at->second.dialling.wait_for(patience().left());
-        patience().spend(Clock::now() - now);
+        at->second.dialling.wait_for(wait_budget().left());
+        wait_budget().spend(Clock::now() - now);
     }
     at->second.asked = now;
     if (!at->second.dialling.is_over())

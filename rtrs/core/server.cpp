@@ -52,7 +52,8 @@ bool Server::Inside::may_come_in(const Portal& portal, const ConnectRequestMessa
 }
 
 // Whoever is refused comes again and again, so this is logged only seldom.
-void Server::Inside::tell_refusal(Seldom& of, const std::string& remote, const std::string& why) {
+void Server::Inside::tell_refusal(LogRateLimit& of, const std::string& remote,
+                                  const std::string& why) {
     if (const auto times = of.happened(environment.clock.now())) {
         environment.tracer.trace(TraceLevel::warning, "rtrs.server", remote,
                                  why + how_often(*times));

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rtrs/base/log_rate_limit.h"
 #include "rtrs/base/member_call.h"
-#include "rtrs/base/seldom.h"
 #include "rtrs/core/admission.h"
 #include "rtrs/core/message_service.h"
 #include "rtrs/core/remembered_sessions.h"
@@ -74,7 +74,7 @@ struct Server::Inside {
         if (options.messages) features |= features_of(Feature::messages);
         return features;
     }
-    void tell_refusal(Seldom& of, const std::string& remote, const std::string& why);
+    void tell_refusal(LogRateLimit& of, const std::string& remote, const std::string& why);
     void forget(ServerSession& session);
     void retire(const ServerSession& session);
     void close();
@@ -90,7 +90,7 @@ struct Server::Inside {
     std::uint64_t places_kept = 0;  // the sum of the sessions' (ServerSession::Inside::places)
     Timer closed_timer;
     // Refusals, by reason.
-    Seldom unparsed, without_extensions, without_descriptors, too_many;
+    LogRateLimit unparsed, without_extensions, without_descriptors, too_many;
     bool closing = false;
 };
 

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "rtrs/base/seldom.h"
+#include "rtrs/base/log_rate_limit.h"
 #include "rtrs/core/answer_buffers.h"
 #include "rtrs/core/chunk_pool.h"
 #include "rtrs/core/heartbeat.h"
@@ -221,7 +221,7 @@ class ServerPath final : public MessageLinkOwner {
 
     SessionEnvironment environment_;
     const ServerOptions& options_;
-    Seldom bad_requests_;
+    LogRateLimit bad_requests_;
     ServerPathIdentity identity_;
     std::string label_;
     ServerSession& session_;

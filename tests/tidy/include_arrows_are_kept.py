@@ -77,7 +77,7 @@ ROOMS = {
     },
     "rnbd-server/books/": {
         "may": BASE + ["rtrs/reactor.h", "rnbd/medium_id.h", "daemon/log/log.h", "rnbd-server/books/",
-                       "rnbd-server/storage/cache_epoch.h", "rnbd-server/storage/patience.h",
+                       "rnbd-server/storage/cache_epoch.h", "rnbd-server/storage/wait_budget.h",
                        "rnbd-server/storage/synchronize_folder.h"],
         "never": ["spdlog/"],
     },

@@ -39,7 +39,7 @@
 #include <system_error>
 
 #include "rtrs/base/intrusive_list.h"
-#include "rtrs/base/seldom.h"
+#include "rtrs/base/log_rate_limit.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/reactor.h"
 #include "rtrs/trace.h"
@@ -230,8 +230,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     IntrusiveList<VerbsListener> listeners_;
     Timer device_timer_;
     std::error_code told_error_;  // why the device cannot be taken up; logged once
-    Seldom no_memory_;
-    Seldom elsewhere_;
+    LogRateLimit no_memory_;
+    LogRateLimit elsewhere_;
 };
 
 }  // namespace rtrs::verbs

@@ -100,7 +100,7 @@ TEST_CASE("file storage: openings that fail a little late, again and again, are 
     };
     std::vector<std::shared_ptr<FileOpening>> begun(8);
     std::size_t not_waited_for = 0;
-    // Patience is a thread's, and other cases have used that of this one.
+    // The wait budget is a thread's, and other cases have used that of this one.
     std::thread([&] {
         for (std::size_t i = 0; i < begun.size(); ++i) {
             const StorageOptions options = file_options(folder.file(std::to_string(i)));

@@ -1,4 +1,4 @@
-// Which objects are put back when a plan is taken back: those that the plan has changed. What
+// Which objects are put back when a plan is rolled back: those that the plan has changed. What
 // rnbdctl has done since then stays, to these objects and to all others. Plain values.
 #pragma once
 
@@ -14,11 +14,11 @@
 
 namespace rnbd {
 
-class WayBack {
+class Rollback {
   public:
     // changes: those of the plan, with their results. since: what runs now, compared with the
     // plan's "wanted" as both "wanted" and "before" (daemon/reload/config_change.h).
-    WayBack(const std::vector<ConfigChange>& changes, const std::vector<ConfigChange>& since);
+    Rollback(const std::vector<ConfigChange>& changes, const std::vector<ConfigChange>& since);
 
     // The object stays as it is now, although the plan has changed it.
     void keep(const std::string& object, const std::string& name);

@@ -1,8 +1,9 @@
-#include "daemon/reload/way_back.h"
+#include "daemon/reload/rollback.h"
 
 namespace rnbd {
 
-WayBack::WayBack(const std::vector<ConfigChange>& changes, const std::vector<ConfigChange>& since) {
+Rollback::Rollback(const std::vector<ConfigChange>& changes,
+                   const std::vector<ConfigChange>& since) {
     using Kind = ConfigChange::Kind;
     for (const ConfigChange& change : changes) {
         if (!change.acts()) continue;
@@ -21,21 +22,21 @@ WayBack::WayBack(const std::vector<ConfigChange>& changes, const std::vector<Con
     }
 }
 
-void WayBack::keep(const std::string& object, const std::string& name) {
+void Rollback::keep(const std::string& object, const std::string& name) {
     touched_.insert({object, name});
 }
 
-bool WayBack::was_touched(const std::string& object, const std::string& name) const {
+bool Rollback::was_touched(const std::string& object, const std::string& name) const {
     return touched_.contains({object, name});
 }
 
-bool WayBack::is_put_back(const std::string& object, const std::string& name) const {
+bool Rollback::is_put_back(const std::string& object, const std::string& name) const {
     const auto ours = changed_.find({object, name});
     if (ours == changed_.end()) return false;
     return ours->second == Course::lost || !was_touched(object, name);
 }
 
-std::vector<std::string> WayBack::kept() const {
+std::vector<std::string> Rollback::kept() const {
     std::vector<std::string> names;
     for (const auto& [id, course] : changed_) {
         if (course == Course::done && touched_.contains(id))

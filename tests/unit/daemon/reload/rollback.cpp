@@ -1,4 +1,4 @@
-#include "daemon/reload/way_back.h"
+#include "daemon/reload/rollback.h"
 
 #include <catch2/catch.hpp>
 
@@ -39,9 +39,9 @@ struct Case {
         for (ConfigChange& change : changes) {
             if (change.name == failed) change.failure = "no room";
         }
-        const WayBack way(changes, compared(now, wanted, wanted));
-        kept = way.kept();
-        return way.objects(
+        const Rollback rollback(changes, compared(now, wanted, wanted));
+        kept = rollback.kept();
+        return rollback.objects(
             "export", now, was, [](const Thing& one) { return one.name; },
             [](const Thing&, const Thing& former) { return former; });
     }
@@ -49,7 +49,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("way back: what the plan added goes, what it removed and replaced comes") {
+TEST_CASE("rollback: what the plan added goes, what it removed and replaced comes") {
     Case one{.was = {{"a", 1}, {"b", 1}, {"c", 1}},
              .wanted = {{"a", 1}, {"b", 2}, {"d", 1}},
              .now = {{"a", 1}, {"b", 2}, {"d", 1}}};
@@ -57,14 +57,14 @@ TEST_CASE("way back: what the plan added goes, what it removed and replaced come
     CHECK(one.kept.empty());
 }
 
-TEST_CASE("way back: what the plan left alone is as it is now") {
+TEST_CASE("rollback: what the plan left alone is as it is now") {
     Case one{
         .was = {{"a", 1}, {"b", 1}}, .wanted = {{"a", 1}, {"b", 1}}, .now = {{"a", 2}, {"c", 1}}};
     CHECK(one.back() == one.now);
     CHECK(one.kept.empty());
 }
 
-TEST_CASE("way back: what was changed since stays, and is told of") {
+TEST_CASE("rollback: what was changed since stays, and is told of") {
     Case one{.was = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}},
              .wanted = {{"a", 2}, {"b", 2}, {"c", 2}, {"e", 1}},
              .now = {{"a", 3}, {"c", 2}, {"d", 4}, {"e", 5}}};
@@ -72,7 +72,7 @@ TEST_CASE("way back: what was changed since stays, and is told of") {
     CHECK(one.kept == std::vector<std::string>{"export a", "export b", "export d", "export e"});
 }
 
-TEST_CASE("way back: what the plan lost itself comes back, what it could not change stays") {
+TEST_CASE("rollback: what the plan lost itself comes back, what it could not change stays") {
     Case lost{.was = {{"a", 1}}, .wanted = {{"a", 2}}, .now = {}, .failed = "a"};
     CHECK(lost.back() == lost.was);
     CHECK(lost.kept.empty());

@@ -9,11 +9,11 @@
 
 namespace rnbd {
 
-class Patience {
+class WaitBudget {
   public:
     using Clock = std::chrono::steady_clock;
 
-    Patience(Clock::duration slice, int share) noexcept
+    WaitBudget(Clock::duration slice, int share) noexcept
         : slice_(slice), share_(share), left_(slice) {}
     // The time that is left. Below zero if more than the budget was spent. With a deadline in the
     // past a wait returns at once, whereas a wait for a time of zero can let the thread sleep.

@@ -11,11 +11,11 @@
 
 namespace rtrs {
 
-class Seldom {
+class LogRateLimit {
   public:
     static constexpr Duration usual_interval = std::chrono::seconds(10);
 
-    explicit Seldom(Duration interval = usual_interval) noexcept : interval_(interval) {}
+    explicit LogRateLimit(Duration interval = usual_interval) noexcept : interval_(interval) {}
 
     // The event happened. Returns how often it did since the last line, including this time; none:
     // no line is due.
