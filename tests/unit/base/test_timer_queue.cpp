@@ -7,24 +7,13 @@
 
 #include "rtrs/base/random.h"
 #include "rtrs/base/timer_queue.h"
+#include "tests/test_clock.h"
 
 using namespace rtrs;
 using namespace std::chrono_literals;
+using rtrs::testing::TestClock;
 
 namespace {
-
-class TestClock : public Clock {
-  public:
-    Instant now() const noexcept override { return time; }
-    void arm(Timer& timer, Instant deadline) override { queue.arm(timer, deadline); }
-    void disarm(Timer& timer) noexcept override { queue.disarm(timer); }
-    void advance(Duration by) {
-        time += by;
-        queue.expire(time);
-    }
-    Instant time{};
-    TimerQueue queue;
-};
 
 struct Alarm {
     explicit Alarm(TestClock& owner) : clock(owner), timer(owner, this, &expired) {}

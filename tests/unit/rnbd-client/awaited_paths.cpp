@@ -7,25 +7,13 @@
 #include <string>
 
 #include "rtrs/base/error.h"
-#include "rtrs/base/timer_queue.h"
+#include "tests/test_clock.h"
 
 using namespace rnbd;
 using namespace std::chrono_literals;
+using rtrs::testing::TestClock;
 
 namespace {
-
-class TestClock final : public rtrs::Clock {
-  public:
-    rtrs::Instant now() const noexcept override { return time; }
-    void arm(rtrs::Timer& timer, rtrs::Instant deadline) override { queue.arm(timer, deadline); }
-    void disarm(rtrs::Timer& timer) noexcept override { queue.disarm(timer); }
-    void advance(rtrs::Duration by) {
-        time += by;
-        queue.expire(time);
-    }
-    rtrs::Instant time{};
-    rtrs::TimerQueue queue;
-};
 
 // A session that has no device for any path but those in `reachable`.
 struct TestOwner final : AwaitedPaths::Owner {
