@@ -1,5 +1,7 @@
 #include "rnbd-server/volume.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "daemon/config/common.h"
@@ -25,6 +27,8 @@ using namespace std::chrono_literals;
 constexpr rtrs::Duration retry_delay_min = 20ms;
 constexpr rtrs::Duration retry_delay_max = 1s;
 constexpr rtrs::Duration check_interval = 1s;
+// A flush of a slow disk, or the emptying of a large range, may take seconds by itself.
+constexpr rtrs::Duration stands_still_after = 10s;
 // Clients ask again at least every two seconds.
 constexpr rtrs::Duration return_time = 3s;
 constexpr rtrs::Duration claim_retry_delay = 5s;
@@ -190,6 +194,7 @@ void Volume::begin_life() {
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     gone_ = false;
     in_trouble_ = false;
+    stands_since_.reset();
     parting_error_.clear();
     why_flushes_fail_.clear();
     shortage_.clear();
@@ -324,6 +329,7 @@ void Volume::check() {
              "; requests of those who have it open fail");
         return;
     }
+    look_for_progress();
     log_trouble();
     look_at_size();
     timer_.arm(reactor_.now() + check_interval);
@@ -331,12 +337,40 @@ void Volume::check() {
 
 std::string Volume::reason() const {
     if (state() == State::waiting) return reason_;
-    if (std::string trouble = storage_->trouble(); !trouble.empty()) return trouble;
+    if (std::string trouble = this->trouble(); !trouble.empty()) return trouble;
     return flushes_fail() ? why_flushes_fail_ : shortage_;
 }
 
+std::uint64_t Volume::ended() const noexcept {
+    std::uint64_t sum = 0;
+    for (const auto& open : opens_) sum += open->ended;
+    return sum;
+}
+
+void Volume::look_for_progress() {
+    const std::uint64_t ended_now = ended();
+    const bool ends = std::exchange(ended_then_, ended_now) != ended_now;
+    if (ends || in_flight() == 0) {
+        stands_since_.reset();
+    } else if (!stands_since_) {
+        stands_since_ = reactor_.now() - check_interval;
+    }
+}
+
+// What keeps requests waiting: what the storage knows of itself, or that none ends. A disk that
+// hangs says nothing; nor does the kernel, for minutes or for ever.
+std::string Volume::trouble() const {
+    if (std::string known = storage_->trouble(); !known.empty()) return known;
+    const std::uint64_t waiting = in_flight();
+    if (waiting == 0 || !stands_since_ || ended() != ended_then_) return {};
+    const rtrs::Duration stands_for = reactor_.now() - *stands_since_;
+    if (stands_for < stands_still_after) return {};
+    return fmt::format("{}: none of {} requests under way has ended for {} s",
+                       storage_->description(), waiting, stands_for / 1s);
+}
+
 void Volume::log_trouble() {
-    const std::string trouble = storage_->trouble();
+    const std::string trouble = this->trouble();
     if (trouble.empty() != in_trouble_) return;
     in_trouble_ = !trouble.empty();
     if (in_trouble_) {

@@ -84,6 +84,7 @@ class Volume {
         // storage may be another file with the same name, which this holder has not seen.
         std::uint64_t generation = 0;
         std::uint64_t in_flight = 0;
+        std::uint64_t ended = 0;  // requests that were in flight
         // How many of the requests in flight began before the last resize to a smaller size, so
         // that they may lie beyond the new end.
         std::uint64_t in_flight_before = 0;
@@ -193,6 +194,7 @@ class Volume {
     }
     void end(Open& open, std::uint64_t begun) const noexcept {
         --open.in_flight;
+        ++open.ended;
         if (begun != cuts_) --open.in_flight_before;
     }
     // How often acknowledged writes were lost while the volume stayed open.
@@ -285,6 +287,9 @@ class Volume {
     rtrs::Duration grown_delay() noexcept;
     void writes_are_lost();
     void cache_is_another();
+    std::uint64_t ended() const noexcept;
+    void look_for_progress();
+    std::string trouble() const;
     void log_trouble();
     void tell_state();
     bool only_reads() const noexcept { return config_.storage.only_reads(); }
@@ -335,6 +340,10 @@ class Volume {
     std::string reason_{not_opened_yet};
     rtrs::Instant since_;
     bool in_trouble_ = false;  // what the log said last
+    // At the last look: how many requests had ended, of those who have it open; and since when none
+    // has, though some are under way.
+    std::uint64_t ended_then_ = 0;
+    std::optional<rtrs::Instant> stands_since_;
     // In words, with what the user has to do; empty if flushes do not fail.
     std::string why_flushes_fail_;
     PartingFlush parting_;

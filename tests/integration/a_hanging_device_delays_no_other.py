@@ -1,6 +1,7 @@
 """While one device waits for storage that never answers, others are flushed, unmapped and mapped again, on its address too, and come back over a lost path."""
 from harness import *
 
+import re
 import struct
 
 BLOCK = b"x" * 4096
@@ -66,6 +67,7 @@ with Lab() as lab:
             one["connections"] == 0 for one in client.status()["devices"] if one["name"] == device))
 
     flushes = lambda: server.status()["sessions"][0]["others"]
+    reasons = lambda: {one["name"]: one["reason"] for one in server.status()["exports"]}
 
     # Of three devices one hangs; it shares its address with another.
     for device, port in (("slow", common), ("other", common), ("third", own)):
@@ -102,7 +104,14 @@ with Lab() as lab:
     check(len(server.status()["sessions"][0]["paths"]) == 2, "the old one is still there, for what hangs")
 
     check(unmap.poll() is None, "the first is still on its way")
+    # Its storage does not know that anything is wrong, as that of a disk that hangs.
+    wait_until("its export says that nothing ends", lambda: re.fullmatch(
+        r".*: none of \d+ requests under way has ended for \d+ s", reasons()["slow"]))
+    wait_until("so does the log", lambda: re.search(r"slow: requests wait: .*: none of \d+ requests", server.log()))
+    check(reasons()["other"] == reasons()["third"] == "", "the others have nothing to say")
     os.unlink(gate)
+    wait_until("the log says that it is over", lambda: "slow: requests go on" in server.log())
+    check(reasons()["slow"] == "", "nor has the first")
     check(unmap.wait(timeout=PATIENCE_S) == 0, "it is unmapped in the end")
     for device in ("other", "third"):
         check(f"{device}: does not end in time" not in client.log(), "only the first was given up")
