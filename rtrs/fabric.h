@@ -34,6 +34,7 @@
 #include <expected>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -307,6 +308,14 @@ class ConnectRequest {
     // How many of the process's file descriptors are left to peers, this request's own included, if
     // the fabric's connections use any.
     virtual DescriptorsLeft descriptors_left() const noexcept { return {}; }
+    // Of a fabric with several threads, each held on processors of its own: which thread
+    // (EndpointOptions::worker) is held where the request has arrived, of how many. There, what the
+    // peer sends is in the cache, and nobody else has to be woken. None: there is no such thread.
+    struct NearestWorker {
+        std::uint32_t number = 0;
+        std::uint32_t of = 1;
+    };
+    virtual std::optional<NearestWorker> nearest_worker() const noexcept { return {}; }
     // on_established or on_disconnected follows. Receives should be posted on the returned endpoint
     // at once. After an error the request is still unanswered.
     // ERRORS: ENOMEM, ECONNRESET (the peer has gone), EMSGSIZE (private data), and the device's.

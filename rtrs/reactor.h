@@ -163,6 +163,9 @@ class Reactor : public Clock {
     std::uint32_t number() const noexcept;
     // The member on whose thread this is called: work given to it involves no other thread.
     Reactor& here() noexcept;
+    // The number of the only member whose thread is held on some processors, not all, with this one
+    // among them, since the group was started; none: no member is, or several are.
+    std::optional<std::uint32_t> member_held_on(unsigned processor) const noexcept;
     // Runs done in a coming turn of this reactor, when all members have unregistered what they were
     // asked to by now.
     void when_unregistered(std::function<void()> done);
@@ -357,6 +360,7 @@ class Reactor : public Clock {
     void join(Membership& membership, std::uint32_t number) noexcept;
     void leave() noexcept;
     void bind_to_this_thread() noexcept;
+    void note_where_held() noexcept;
     void let_go_of_files() noexcept;
     std::unique_ptr<Inside> inside_;
 };

@@ -83,6 +83,7 @@ struct Server::Inside {
     ServerOptions options;
     ServerHandler& handler;
     std::vector<std::unique_ptr<Portal>> portals;
+    WorkerShares worker_shares;  // outlives the sessions, whose connections have places
     std::map<Uuid, std::unique_ptr<ServerSession>> sessions;
     RememberedSessions retired{1024};  // taken over: they must not come back
     RememberedSessions lost{1024};     // without a path: they may be on their way back
@@ -129,6 +130,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     void windows_not_bound(ServerPath& path) override;
     void chunk_gone(void* chunk_context) override { server.handler.on_chunk_gone(chunk_context); }
     MessageCore& messages() noexcept override { return *message_core; }
+    WorkerShares& worker_shares() noexcept override { return server.worker_shares; }
     void messages_reset() override {}
     void decide(OpSlot& slot, const Admission::Decision& decision);
     void serve(OpSlot& slot);

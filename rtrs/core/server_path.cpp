@@ -110,18 +110,18 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
 
     const bool service = message.connection_id == 0;
     const std::uint32_t requests = service ? limits::service_queue_depth : options_.queue_depth;
+    auto connection = std::make_unique<Connection>(*this, message.connection_id);
     const EndpointOptions endpoint_options{
         .send_queue_depth = std::min(
             answers_per_permit * Connection::answer_work_max * requests + send_queue_reserve,
             Endpoint::queue_depth_max),
         .receive_queue_depth = service ? requests + 1 : io_receives(options_.queue_depth),
-        .worker = identity_.worker + message.connection_id,
+        .worker = place_for(request, *connection),
         .silence_max = silence_max_beside(options_.heartbeat_timeout),
         // The client may have sent again over another path what has not been handed out here yet.
         // Without sequence numbers that would run after whatever followed the second attempt.
         .end_news =
             sequenced() ? EndpointOptions::EndNews::in_order : EndpointOptions::EndNews::at_once};
-    auto connection = std::make_unique<Connection>(*this, message.connection_id);
     auto endpoint = request.accept(*memory_.domain, private_data, endpoint_options, *connection);
     if (!endpoint) return endpoint.error();
     connection->endpoint = std::move(*endpoint);
@@ -141,6 +141,16 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
     control_region_ = std::move(*region);
     return place->endpoint->post_receive(Connection::info_request_context,
                                          {control_memory_.data(), InfoRequestMessage::wire_bytes});
+}
+
+// The worker that is to carry it. The service connection has next to nothing to do.
+std::uint32_t ServerPath::place_for(const ConnectRequest& request, Connection& connection) {
+    const auto nearest = connection.id == 0 ? std::nullopt : request.nearest_worker();
+    if (!nearest) return identity_.worker + connection.id;
+    WorkerShares& shares = owner_.worker_shares();
+    connection.place =
+        connection.id == 1 ? shares.near(nearest->number, nearest->of) : shares.idlest(nearest->of);
+    return connection.place.worker();
 }
 
 std::error_code ServerPath::accept_messages(ConnectRequest& request,

@@ -29,6 +29,7 @@
 #include "rtrs/core/chunk_pool.h"
 #include "rtrs/core/heartbeat.h"
 #include "rtrs/core/message_link.h"
+#include "rtrs/core/worker_shares.h"
 #include "rtrs/fabric.h"
 #include "rtrs/server.h"
 #include "rtrs/wire/connect.h"
@@ -79,6 +80,7 @@ class ServerPathOwner {
     virtual void no_longer_waits(ServerPath& path, OpSlot& slot) = 0;
     // Called only if the path has the messages feature.
     virtual MessageCore& messages() noexcept = 0;
+    virtual WorkerShares& worker_shares() noexcept = 0;
     // The path is drained and nothing is running: it may be destroyed from inside this call.
     virtual void path_closed(ServerPath& path) = 0;
 
@@ -93,7 +95,8 @@ struct ServerPathIdentity {
     std::uint32_t features = 0;  // granted
     std::uint32_t portal = 0;
     KeyRenewal key_renewal = KeyRenewal::no;
-    // Of its first connection; the others have the numbers that follow.
+    // Of its first connection; the others have the numbers that follow, unless its fabric knows
+    // nearest workers.
     std::uint32_t worker = 0;
     std::string local_address;  // "HOST:PORT"
     std::string remote_address;
@@ -185,6 +188,7 @@ class ServerPath final : public MessageLinkOwner {
     void connection_ended(std::error_code reason);
     void completed(Connection& connection, const Completion& completion);
     void revoked(OpSlot& slot);
+    std::uint32_t place_for(const ConnectRequest& request, Connection& connection);
     void info_request(const Completion& completion);
     // This pins the chunks, so it is not done for a client that has not said who it is.
     std::error_code register_chunks();

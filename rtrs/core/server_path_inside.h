@@ -51,7 +51,10 @@ struct ServerPath::Connection final : EndpointHandler {
     void on_established(Bytes) override { established = true; }
     void on_rejected(Bytes) override { path.close("connection rejected"); }
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
-    void on_disconnected(std::error_code reason) override { path.connection_ended(reason); }
+    void on_disconnected(std::error_code reason) override {
+        place.give_back();
+        path.connection_ended(reason);
+    }
     void on_drained() override {
         endpoint.reset();
         path.finish_if_done();
@@ -69,6 +72,7 @@ struct ServerPath::Connection final : EndpointHandler {
     bool established = false;
     bool disconnecting = false;
     std::unique_ptr<Endpoint> endpoint;
+    WorkerShares::Place place;  // if its fabric knows nearest workers
     // At how many heartbeats after an answer it is checked whether that arrives: by the last of
     // them TCP has retransmitted. An idle connection costs nothing.
     static constexpr std::uint8_t looks_behind_answer = 3;

@@ -1,5 +1,8 @@
 #include "rtrs/reactor_group.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <memory>
 #include <thread>
@@ -43,7 +46,27 @@ void Reactor::join(Membership& membership, std::uint32_t number) noexcept {
 void Reactor::leave() noexcept {
     inside_->group = nullptr;
     inside_->number = 0;
+    inside_->held_on.reset();
     reactor_of_this_thread = nullptr;
+}
+
+void Reactor::note_where_held() noexcept {
+    cpu_set_t processors;
+    if (::sched_getaffinity(0, sizeof processors, &processors) != 0) return;
+    if (CPU_COUNT(&processors) >= static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))) return;
+    inside_->held_on = processors;
+}
+
+std::optional<std::uint32_t> Reactor::member_held_on(unsigned processor) const noexcept {
+    if (inside_->group == nullptr) return std::nullopt;
+    std::optional<std::uint32_t> found;
+    for (const Reactor* const one : inside_->group->members) {
+        const auto& held_on = one->inside_->held_on;
+        if (!held_on || !CPU_ISSET(processor, &*held_on)) continue;
+        if (found) return std::nullopt;
+        found = one->number();
+    }
+    return found;
 }
 
 void Reactor::bind_to_this_thread() noexcept { reactor_of_this_thread = this; }
@@ -90,6 +113,7 @@ void ReactorGroup::Inside::serve(Reactor& reactor) {
     membership.baton.take();
     reactor.bind_to_this_thread();
     if (begin) begin(reactor.number());
+    reactor.note_where_held();
     reactor.run();
     reactor.let_go_of_files();
     membership.baton.give();
@@ -128,6 +152,7 @@ ReactorGroup::~ReactorGroup() {
 
 std::error_code ReactorGroup::start() {
     RTRS_ASSERT(inside_->threads.empty());
+    inside_->membership.members.front()->note_where_held();
     for (const auto& other : inside_->others) {
         auto thread =
             start_thread([&inside = *inside_, &reactor = *other] { inside.serve(reactor); });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <liburing.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstdint>
@@ -150,6 +151,7 @@ struct Reactor::Inside {
     // For a group. What others ask of this member while it waits: they hold the baton then.
     Membership* group = nullptr;
     std::uint32_t number = 0;
+    std::optional<cpu_set_t> held_on;  // where its thread may run; none: on all processors
     Instant waits_until{};
     std::uint32_t handed_over = 0;    // operations in the mailbox
     std::uint32_t to_unregister = 0;  // files and buffers, likewise

@@ -53,6 +53,9 @@ class FaultyRequest final : public ConnectRequest {
     Bytes private_data() const noexcept override { return inner_->private_data(); }
     std::string local_address() const override { return inner_->local_address(); }
     std::string remote_address() const override { return inner_->remote_address(); }
+    std::optional<NearestWorker> nearest_worker() const noexcept override {
+        return inner_->nearest_worker();
+    }
     DescriptorsLeft descriptors_left() const noexcept override {
         const DescriptorsLeft inner = inner_->descriptors_left();
         const DescriptorsLeft ours = fabric_.descriptors_left();

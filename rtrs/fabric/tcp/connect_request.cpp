@@ -6,6 +6,7 @@
 
 #include "rtrs/fabric/tcp/dial.h"
 #include "rtrs/fabric/tcp/endpoint.h"
+#include "rtrs/fabric/tcp/socket_options.h"
 
 namespace rtrs::tcp {
 
@@ -32,6 +33,13 @@ std::string TcpConnectRequest::local_address() const { return rtrs::local_addres
 std::string TcpConnectRequest::remote_address() const { return rtrs::remote_address(fd_); }
 DescriptorsLeft TcpConnectRequest::descriptors_left() const noexcept {
     return rtrs::descriptors_left(fd_);
+}
+
+std::optional<ConnectRequest::NearestWorker> TcpConnectRequest::nearest_worker() const noexcept {
+    const auto processor = processor_of_arrival(fd_);
+    const auto worker = processor ? reactor_.member_held_on(*processor) : std::nullopt;
+    if (!worker) return std::nullopt;
+    return NearestWorker{*worker, reactor_.members()};
 }
 
 std::expected<std::unique_ptr<Endpoint>, std::error_code> TcpConnectRequest::accept(

@@ -19,6 +19,7 @@ class TcpConnectRequest final : public ConnectRequest {
     std::string local_address() const override;
     std::string remote_address() const override;
     DescriptorsLeft descriptors_left() const noexcept override;
+    std::optional<NearestWorker> nearest_worker() const noexcept override;
     // ERRORS: also EMSGSIZE (private data), EINVAL (depths); then the request is still unanswered.
     std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,

@@ -9,6 +9,7 @@
 #include "rtrs/fabric/tcp/complaints.h"
 #include "rtrs/fabric/tcp/dial.h"
 #include "rtrs/fabric/tcp/endpoint.h"
+#include "rtrs/fabric/tcp/socket_options.h"
 
 namespace rtrs::tcp {
 namespace {
@@ -84,10 +85,8 @@ std::uint32_t TcpEndpoint::receive_bytes_max() const noexcept {
 // What came last was brought by the processor that a peer on this machine ran on, or by the one
 // that serves the network. Whoever is woken on ours would take it from us in the middle of a turn.
 bool TcpEndpoint::look_for_peer() const noexcept {
-    int processor = -1;
-    socklen_t bytes = sizeof processor;
-    return ::getsockopt(fd_, SOL_SOCKET, SO_INCOMING_CPU, &processor, &bytes) == 0 &&
-           processor != ::sched_getcpu();
+    const auto processor = processor_of_arrival(fd_);
+    return processor && *processor != static_cast<unsigned>(::sched_getcpu());
 }
 
 void TcpEndpoint::receive_direct() {

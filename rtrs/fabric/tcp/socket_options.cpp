@@ -84,6 +84,14 @@ Duration quietness_of(int fd) noexcept {
     return std::chrono::milliseconds(info.tcpi_last_data_recv);
 }
 
+std::optional<unsigned> processor_of_arrival(int fd) noexcept {
+    int processor = -1;
+    socklen_t bytes = sizeof processor;
+    const bool known =
+        ::getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, &processor, &bytes) == 0 && processor >= 0;
+    return known ? std::optional(static_cast<unsigned>(processor)) : std::nullopt;
+}
+
 void limit_packets(int fd) noexcept {
     // What an IPv6 packet of 1280 bytes, which each link must take (RFC 8200, 5), has left.
     constexpr int segment_bytes = 1280 - 40 - 20;

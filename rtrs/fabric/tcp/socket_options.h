@@ -3,6 +3,7 @@
 #pragma once
 
 #include <expected>
+#include <optional>
 #include <system_error>
 
 #include "rtrs/base/instant.h"
@@ -22,6 +23,9 @@ void try_silence_soon(int fd) noexcept;
 Duration unacknowledged_by(int fd) noexcept;
 // For Endpoint::quiet(), regarding what the socket was given.
 Duration quietness_of(int fd) noexcept;
+// The processor that has brought what came last: the network card's, or the one that a peer on this
+// machine ran on. None: not known.
+std::optional<unsigned> processor_of_arrival(int fd) noexcept;
 // For EndpointOptions::Packets::small. To be called before the socket is connected: the peer is
 // told, and keeps to it.
 void limit_packets(int fd) noexcept;

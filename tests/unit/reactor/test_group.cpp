@@ -1,8 +1,12 @@
 // Reactors that share what their handlers work on. Worth most under TSan: nothing here is locked.
+#include <sched.h>
+
 #include <atomic>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "rtrs/reactor/baton.h"
 #include "rtrs/reactor_group.h"
@@ -70,6 +74,23 @@ struct PingPong {
     End near, far;
 };
 
+std::vector<unsigned> processors_of_this_thread() {
+    cpu_set_t set;
+    REQUIRE(::sched_getaffinity(0, sizeof set, &set) == 0);
+    std::vector<unsigned> processors;
+    for (unsigned i = 0; i < CPU_SETSIZE; ++i) {
+        if (CPU_ISSET(i, &set)) processors.push_back(i);
+    }
+    return processors;
+}
+
+void hold_this_thread_on(unsigned processor) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    RTRS_ASSERT(::sched_setaffinity(0, sizeof set, &set) == 0);
+}
+
 // Operations whose last one to complete ends the run.
 struct Awaited : Recorded {
     Awaited(Group& its_group, int& its_left) : group(its_group), left(its_left) {
@@ -118,6 +139,40 @@ TEST_CASE("reactor group: a reactor that has left its group is one of its own ag
     bool ran = false;
     reactor->post([&] { ran = true; });
     run_until(*reactor, [&] { return ran; });
+}
+
+TEST_CASE("reactor group: a processor leads to the only member that is held there") {
+    const std::vector<unsigned> processors = processors_of_this_thread();
+    if (processors.size() < 2) {
+        WARN("SKIPPED: this thread has one processor only");
+        return;
+    }
+    // The first member runs anywhere, the next ones on the first processor and on the second, and
+    // the last, if there is one, on the second, too.
+    const auto found_with = [&](std::uint32_t members) {
+        auto first = make_reactor();
+        auto group =
+            ReactorGroup::create(*first, {.members = members, .begin = [&](std::uint32_t number) {
+                                              hold_this_thread_on(processors[number == 1 ? 0 : 1]);
+                                          }});
+        REQUIRE(group);
+        std::uint32_t left = members - 1;
+        for (std::uint32_t i = 1; i < members; ++i) {
+            first->member(i).post([&] {
+                if (--left == 0) first->stop();
+            });
+        }
+        REQUIRE(!(*group)->start());
+        first->run();
+        (*group)->stop();
+        return std::pair{first->member_held_on(processors[0]),
+                         first->member_held_on(processors[1])};
+    };
+    using Found = std::optional<std::uint32_t>;
+    CHECK(found_with(2) == std::pair{Found{1}, Found{}});
+    CHECK(found_with(3) == std::pair{Found{1}, Found{2}});
+    CHECK(found_with(4) == std::pair{Found{1}, Found{}});
+    CHECK(!make_reactor()->member_held_on(processors[0]));
 }
 
 TEST_CASE("reactor group: handlers of all members share memory without locks") {
