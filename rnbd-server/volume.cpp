@@ -323,9 +323,9 @@ void Volume::check() {
         gone_ = true;
         size_before_ = geometry_.size_bytes;
         delay_ = retry_delay_min;
-        const std::string trouble = storage_->trouble();
-        wait(storage_->description() +
-             " has vanished: " + (trouble.empty() ? error.message() : trouble) +
+        const std::string trouble = storage_->trouble();  // names the storage itself
+        wait((trouble.empty() ? storage_->description() + " has vanished: " + error.message()
+                              : trouble) +
              "; requests of those who have it open fail");
         return;
     }

@@ -64,4 +64,15 @@ with Lab() as lab:
     run("qemu-img", "convert", "-f", "qcow2", "-O", "raw", image, lab.path("raw"))
     check(run("cmp", "-n", str(32 << 20), source, lab.path("raw"), ok=False).returncode == 0,
           "the disk has what was written")
+    qemu = serve()
+    wait_until("it is ready", lambda: status()["state"] == "ready" and status()["reason"] == "")
+
+    # Back with another size: it is another export, and the log says why, naming its server once.
+    qemu.terminate()
+    qemu.wait()
+    run("qemu-img", "resize", "-q", "-f", "qcow2", image, str(2 * SIZE))
     serve()
+    line = wait_until("the log says that it has changed", lambda: next(
+        (line for line in server.log().splitlines() if "its size, its blocks or its rights" in line), None))
+    check("vol: waiting: " in line and line.count("nbd+unix:") == 1, f"once: {line}")
+    wait_until("it is there with the new size", lambda: status()["state"] == "ready" and status()["size_bytes"] == 2 * SIZE)
