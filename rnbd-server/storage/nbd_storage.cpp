@@ -106,7 +106,10 @@ std::expected<std::unique_ptr<Storage>, StorageError> NbdStorage::open(
     nbd_handle* const handle = (*link)->handle();
     const std::int64_t size = nbd_get_size(handle);
     const std::uint32_t block = options.logical_block_bytes;
-    if (size <= 0 || size % block != 0) {
+    // The library has no more than that, and lets larger ones through as negative.
+    if (size < 0) return refuse(EINVAL, options.uri, "is larger than 2^63 - 1 bytes");
+    if (size == 0) return refuse(EINVAL, options.uri, "is empty");
+    if (size % block != 0) {
         return refuse(EINVAL, options.uri,
                       "has " + std::to_string(size) + " bytes, not a multiple of block_size " +
                           std::to_string(block));

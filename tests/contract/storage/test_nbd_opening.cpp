@@ -142,3 +142,14 @@ TEST_CASE("nbd storage: what cannot be opened is explained") {
         REQUIRE(bench.open(options) == std::errc::invalid_argument);
     });
 }
+
+TEST_CASE("nbd storage: an export without a byte is refused for that") {
+    try {
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "null", "size=0"});
+        Bench bench;
+        REQUIRE(bench.open(on(*served.server)) == std::errc::invalid_argument);
+        CHECK(bench.last_text == served.server->uri() + ": is empty");
+    } catch (const Unavailable& unavailable) {
+        skip(unavailable.reason);
+    }
+}
