@@ -61,6 +61,7 @@ struct BlockRequest {
     Storage* storage = nullptr;
     std::uint64_t done_bytes = 0;
     std::uint32_t stage = 0;
+    std::uint32_t arrived_bytes = 0;  // kind nbd: of the piece of a read that is at the server
 };
 
 struct StorageGeometry {

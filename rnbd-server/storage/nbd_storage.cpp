@@ -75,6 +75,17 @@ bool changes_data(const BlockRequest& request) {
     return changes(request) && request.operation != BlockOperation::flush;
 }
 
+// The library takes a structured reply for complete whatever came in it.
+int count_arrived(void* context, const void* /*data*/, std::size_t bytes, std::uint64_t /*at*/,
+                  unsigned status, int* /*error*/) {
+    auto& request = *static_cast<BlockRequest*>(context);
+    if (status == LIBNBD_READ_ERROR) return 0;
+    // A server may send the same again, without end.
+    request.arrived_bytes = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(request.arrived_bytes + bytes, transfer_bytes_default));
+    return 0;
+}
+
 std::uint64_t another_epoch() { return rtrs::Random::from_entropy().next() | 2; }
 
 StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
@@ -259,7 +270,11 @@ void NbdStorage::send(BlockRequest& request) {
     const bool zeroes = request.operation == BlockOperation::write_zeroes;
     if (request.operation == BlockOperation::read) {
         std::byte* const target = request.data.data() + request.done_bytes;
-        return sent_or_refused(request, nbd_aio_pread(handle, target, bytes, at, done, 0));
+        request.arrived_bytes = 0;
+        const nbd_chunk_callback arrived{
+            .callback = count_arrived, .user_data = &request, .free = nullptr};
+        return sent_or_refused(
+            request, nbd_aio_pread_structured(handle, target, bytes, at, arrived, done, 0));
     }
     if (request.operation == BlockOperation::discard) {
         return sent_or_refused(request, nbd_aio_trim(handle, bytes, at, done, fua));
@@ -318,6 +333,9 @@ void NbdStorage::take_answer(BlockRequest& request, int error) {
     if (error == ENOTCONN || !link_->alive()) return lost_under_way(request);
     if (error == ESHUTDOWN) return refused_by_leaving(request);
     if (error != 0) return failed(request, from_errno(error));
+    const bool short_read =
+        request.operation == BlockOperation::read && request.arrived_bytes < piece_bytes(request);
+    if (short_read) return failed(request, from_errno(EIO));
     piece_done(request);
 }
 
