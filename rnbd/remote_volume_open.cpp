@@ -23,8 +23,7 @@ constexpr const char* gone_text =
     "its storage is gone at the server: requests fail until it is back";
 constexpr const char* another_writer_text =
     "another writer has written to it while this session was away, and nothing here depends on "
-    "what "
-    "it held before: it is being opened again, as a new writer";
+    "what it held before: it is being opened again, as a new writer";
 constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
 
 }  // namespace
