@@ -462,7 +462,7 @@ void NbdStorage::connected(std::unique_ptr<NbdLink> link) {
     can_fua_ = nbd_can_fua(handle) == 1;
     geometry_.fast_zero = nbd_can_fast_zero(handle) == 1;
     geometry_.discard_bytes_max = nbd_can_trim(handle) == 1 ? range_bytes_max : 0;
-    reconnect_delay_ = reconnect_delay_min;
+    connected_at_ = reactor_.now();
     link_ = &NbdLink::attach(std::move(link), reactor_, *this);
     if (flushed_ < acknowledged_) cache_is_another();
     std::vector<BlockRequest*> waited;
@@ -500,7 +500,11 @@ void NbdStorage::on_link_lost(const std::string& reason) {
     std::exchange(link_, nullptr)->detach();
     const bool left = std::exchange(server_leaves_, false);
     if (given_up_) return;
-    reconnect_timer_.arm(reactor_.now() + (left ? reconnect_delay_min : rtrs::Duration::zero()));
+    // A server that ends each connection soon is not dialled more often than one that is away.
+    const bool lasted = reactor_.now() - connected_at_ >= reconnect_delay_max;
+    if (lasted) reconnect_delay_ = reconnect_delay_min;
+    const bool at_once = lasted && !left;
+    reconnect_timer_.arm(reactor_.now() + (at_once ? rtrs::Duration::zero() : grown_delay()));
     count_hold_time();
 }
 
@@ -509,8 +513,7 @@ void NbdStorage::reconnect() {
     if (!link) {
         reason_ = link.error().text;
         const bool shaking = link.error().code == std::errc::operation_in_progress;
-        reconnect_timer_.arm(reactor_.now() + (shaking ? reconnect_delay_min : reconnect_delay_));
-        if (!shaking) reconnect_delay_ = std::min(2 * reconnect_delay_, reconnect_delay_max);
+        reconnect_timer_.arm(reactor_.now() + (shaking ? reconnect_delay_min : grown_delay()));
         return;
     }
     const bool same =
@@ -523,6 +526,11 @@ void NbdStorage::reconnect() {
     broken_ = true;
     reason_ = "its size, its blocks or its rights have changed, or it has a cache now";
     fail_held();
+}
+
+// The delay before the next dial; the one after it is twice as long.
+rtrs::Duration NbdStorage::grown_delay() noexcept {
+    return std::exchange(reconnect_delay_, std::min(2 * reconnect_delay_, reconnect_delay_max));
 }
 
 void NbdStorage::fail_held() {

@@ -59,6 +59,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     void on_link_lost(const std::string& reason) override;
     void reconnect();
     void connected(std::unique_ptr<NbdLink> link);
+    rtrs::Duration grown_delay() noexcept;
     void fail_held();
     void send(BlockRequest& request);
     void sent_or_refused(BlockRequest& request, std::int64_t cookie);
@@ -101,6 +102,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     bool given_up_ = false;
     rtrs::Timer reconnect_timer_;
     rtrs::Duration reconnect_delay_;
+    rtrs::Instant connected_at_{};  // the newest link
     // The hold time runs from a loss until all requests that it kept waiting are answered.
     // Otherwise a request that makes the server crash each time would be sent for ever.
     const rtrs::Duration hold_time_;

@@ -1,6 +1,10 @@
-"""An NBD server that takes its time and then has not what is exported is asked ever more slowly, and the log says so once."""
+"""An NBD server that takes its time and then has not what is exported is asked ever more slowly, and the log says so once.
+So is one that ends each connection as soon as it is made."""
 
+import socket
+import struct
 import subprocess
+import threading
 import time
 
 from harness import Lab, built_with, check, need, skip, wait_until
@@ -10,12 +14,12 @@ if built_with("LIBNBD_FOUND") != "1":
     skip("the server was built without libnbd")
 
 with Lab() as lab:
-    socket, asked = lab.path("nbdkit.sock"), lab.path("asked")
+    place, asked = lab.path("nbdkit.sock"), lab.path("asked")
     # Slower than what the daemon waits for in one turn; read-only.
-    nbdkit = subprocess.Popen(["nbdkit", "-f", "-U", socket, "eval", f"open=echo >>{asked}; sleep 0.1",
+    nbdkit = subprocess.Popen(["nbdkit", "-f", "-U", place, "eval", f"open=echo >>{asked}; sleep 0.1",
                                "get_size=echo 1M", "can_write=exit 3", "pread=head -c $3 /dev/zero"])
     lab.cleanups.append(nbdkit.kill)
-    server = lab.server([{"name": "vol", "storage": {"kind": "nbd", "uri": f"nbd+unix:///?socket={socket}"},
+    server = lab.server([{"name": "vol", "storage": {"kind": "nbd", "uri": f"nbd+unix:///?socket={place}"},
                           "allow": [{"session": "host-a", "access": "rw"}]}])
 
     def attempts():
@@ -37,3 +41,38 @@ with Lab() as lab:
     check(0 < attempts() - before <= 6, f"asked {attempts() - before} times in 4 s")
     check(reason() == said, f"{reason()} instead of {said}")
     check(server.log().count("vol: waiting: ") <= 2, server.log())
+
+
+def end_each_connection(listener, ended):
+    """After the handshake, as with an export of a mebibyte."""
+    def answer(connection):
+        def take(count):
+            return connection.recv(count, socket.MSG_WAITALL)
+
+        def reply(kind, data=b""):
+            return struct.pack(">QIII", 0x3E889045565A9, option, kind, len(data)) + data
+
+        acknowledged, info, unsupported, go = 1, 3, 0x80000001, 7
+        connection.sendall(b"NBDMAGICIHAVEOPT" + struct.pack(">H", 3))
+        take(4)
+        option = None
+        while option != go:
+            _, option, count = struct.unpack(">QII", take(16))
+            take(count)
+            export = reply(info, struct.pack(">HQH", 0, 1 << 20, 1)) if option == go else b""
+            connection.sendall(export + reply(acknowledged if option == go else unsupported))
+        connection.close()
+        ended.append(time.monotonic())
+
+    while True:
+        answer(listener.accept()[0])
+
+
+with Lab() as lab, socket.create_server(("127.0.0.1", 0)) as listener:
+    ended = []
+    threading.Thread(target=end_each_connection, args=(listener, ended), daemon=True).start()
+    server = lab.server([{"name": "vol", "allow": [{"session": "host-a", "access": "rw"}],
+                          "storage": {"kind": "nbd", "uri": f"nbd://127.0.0.1:{listener.getsockname()[1]}/"}}])
+    # Each delay is twice the former one, up to a second: a slow machine only lengthens them.
+    wait_until("it has ended ten connections", lambda: len(ended) >= 10)
+    check(ended[9] - ended[0] >= 1.5, f"ten connections within {ended[9] - ended[0]:.2f} s")
