@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -50,22 +51,22 @@ class WorkerShares {
     // another one, and more than an eighth more.
     Place near(std::uint32_t nearest, std::uint32_t workers) {
         RTRS_ASSERT(nearest < workers);
-        know(workers);
-        const std::uint32_t fewest = *std::ranges::min_element(carried_);
+        const std::uint32_t fewest = std::ranges::min(of(workers));
         const bool balanced = carried_[nearest] <= fewest + fewest / slack;
         return balanced ? Place(*this, nearest) : idlest(workers);
     }
     // For a further one of a path: it has several in order to be carried by several.
     Place idlest(std::uint32_t workers) {
-        know(workers);
-        const auto found = std::ranges::min_element(carried_);
-        return Place(*this, static_cast<std::uint32_t>(found - carried_.begin()));
+        const std::span<const std::uint32_t> all = of(workers);
+        const auto found = std::ranges::min_element(all);
+        return Place(*this, static_cast<std::uint32_t>(found - all.begin()));
     }
 
   private:
     static constexpr std::uint32_t slack = 8;
-    void know(std::size_t workers) {
+    std::span<const std::uint32_t> of(std::size_t workers) {
         if (carried_.size() < workers) carried_.resize(workers);
+        return std::span(carried_).first(workers);
     }
     std::vector<std::uint32_t> carried_;  // by worker
 };

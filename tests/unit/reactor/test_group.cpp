@@ -144,8 +144,7 @@ TEST_CASE("reactor group: a reactor that has left its group is one of its own ag
 TEST_CASE("reactor group: a processor leads to the only member that is held there") {
     const std::vector<unsigned> processors = processors_of_this_thread();
     if (processors.size() < 2) {
-        WARN("SKIPPED: this thread has one processor only");
-        return;
+        return rnbd::testing::skip("this thread has one processor only");
     }
     // The first member runs anywhere, the next ones on the first processor and on the second, and
     // the last, if there is one, on the second, too.
