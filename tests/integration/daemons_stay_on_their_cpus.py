@@ -41,14 +41,23 @@ with Lab() as lab:
     # Of more workers than processors each has one of them, and none is left out.
     processors = sorted(os.sched_getaffinity(0))
     several = lab.server([], name="several", cpus=",".join(map(str, processors)), workers=len(processors) + 1)
-    where = []
-    for task in sorted(os.listdir(f"/proc/{several.process.pid}/task"), key=int):
-        with open(f"/proc/{several.process.pid}/task/{task}/comm") as name:
-            # A sanitizer has a thread, too, named as the program.
-            if int(task) == several.process.pid or name.read().startswith("rnbd-worker-"):
-                where.append(os.sched_getaffinity(int(task)))
-    check(len(where) == len(processors) + 1 and all(len(one) == 1 for one in where) and
-          set.union(*where) == set(processors), f"workers are on {where}")
+
+    def where_workers_are():
+        found = []
+        for task in sorted(os.listdir(f"/proc/{several.process.pid}/task"), key=int):
+            with open(f"/proc/{several.process.pid}/task/{task}/comm") as name:
+                # A sanitizer has a thread, too, named as the program.
+                if int(task) == several.process.pid or name.read().startswith("rnbd-worker-"):
+                    found.append(os.sched_getaffinity(int(task)))
+        return found
+
+    def each_has_one():
+        where = where_workers_are()
+        return (len(where) == len(processors) + 1 and all(len(one) == 1 for one in where) and
+                set.union(*where) == set(processors))
+
+    # A worker's thread takes its name and its processor when it begins.
+    wait_until(f"each worker has one of {processors}, and none is left out: {where_workers_are()}", each_has_one)
 
     config = lab.path("nowhere.yaml")
     with open(config, "w") as out:
