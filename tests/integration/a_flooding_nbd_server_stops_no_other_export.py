@@ -6,13 +6,13 @@ import threading
 
 from harness import *
 from nbd_clients import *
+from nbd_handshake import shake_hands, take
 
 if built_with("LIBNBD_FOUND") != "1":
     skip("the server was built without libnbd")
 
 SIZE = 1 << 20
-OPTION_REPLY, INFO, ACK, UNSUPPORTED = 0x3E889045565A9, 3, 1, 0x80000001
-STRUCTURED_REPLY, GO, READ, WRITE, DISCONNECT = 8, 7, 0, 1, 2
+READ, WRITE, DISCONNECT = 0, 1, 2
 CHUNK, OFFSET_DATA = 0x668E33EF, 1
 
 
@@ -41,35 +41,15 @@ class Flood:
             pass  # it has gone
 
     def talk(self, connection):
-        def take(count):
-            data = connection.recv(count, socket.MSG_WAITALL)
-            if len(data) < count:
-                raise ConnectionResetError
-            return data
-
-        def reply(kind, data=b""):
-            return struct.pack(">QIII", OPTION_REPLY, option, kind, len(data)) + data
-
-        connection.sendall(b"NBDMAGICIHAVEOPT" + struct.pack(">H", 3))
-        take(4)
-        option = None
-        while option != GO:
-            _, option, count = struct.unpack(">QII", take(16))
-            take(count)
-            info = reply(INFO, struct.pack(">HQH", 0, SIZE, 1))
-            if option == GO and self.place == "handshake":
-                self.send_without_end(connection, info)
-            elif option == GO:
-                connection.sendall(info + reply(ACK))
-            else:
-                connection.sendall(reply(ACK if option == STRUCTURED_REPLY else UNSUPPORTED))
+        flood = (lambda info: self.send_without_end(connection, info)) if self.place == "handshake" else None
+        shake_hands(connection, SIZE, at_go=flood)
         while True:
-            _, _, command, cookie, offset, count = struct.unpack(">IHHQQI", take(28))
+            _, _, command, cookie, offset, count = struct.unpack(">IHHQQI", take(connection, 28))
             if command == READ:
                 self.send_without_end(connection, struct.pack(
                     ">IHHQIQ", CHUNK, 0, OFFSET_DATA, cookie, 8 + count, offset) + bytes(count))
             if command == WRITE:
-                take(count)
+                take(connection, count)
             if command == DISCONNECT:
                 return
 

@@ -6,13 +6,13 @@ import threading
 
 from harness import *
 from nbd_clients import *
+from nbd_handshake import shake_hands
 
 if built_with("LIBNBD_FOUND") != "1":
     skip("the server was built without libnbd")
 
 SIZE, HALF, WHOLE = 1 << 20, 32 << 10, 64 << 10
-OPTION_REPLY, INFO, ACK, UNSUPPORTED = 0x3E889045565A9, 3, 1, 0x80000001
-STRUCTURED_REPLY, GO, READ = 8, 7, 0
+READ = 0
 CHUNK, DONE, NOTHING, DATA, HOLE = 0x668E33EF, 1, 0, 1, 2
 
 
@@ -39,22 +39,9 @@ EXPECTED = {"in one piece": b"d" * WHOLE, "in two pieces, the last first": b"d" 
 
 
 def serve(connection):
-    def take(count):
-        return connection.recv(count, socket.MSG_WAITALL)
-
-    def reply(kind, data=b""):
-        return struct.pack(">QIII", OPTION_REPLY, option, kind, len(data)) + data
-
-    connection.sendall(b"NBDMAGICIHAVEOPT" + struct.pack(">H", 3))
-    take(4)
-    option = None
-    while option != GO:
-        _, option, count = struct.unpack(">QII", take(16))
-        take(count)
-        info = reply(INFO, struct.pack(">HQH", 0, SIZE, 1)) if option == GO else b""
-        connection.sendall(info + reply(ACK if option in (GO, STRUCTURED_REPLY) else UNSUPPORTED))
+    shake_hands(connection, SIZE)
     while True:
-        request = take(28)
+        request = connection.recv(28, socket.MSG_WAITALL)
         if len(request) < 28:
             return
         _, _, command, cookie, offset, _ = struct.unpack(">IHHQQI", request)

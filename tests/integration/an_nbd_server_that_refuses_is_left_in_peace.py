@@ -2,12 +2,12 @@
 So is one that ends each connection as soon as it is made."""
 
 import socket
-import struct
 import subprocess
 import threading
 import time
 
 from harness import Lab, built_with, check, need, skip, wait_until
+from nbd_handshake import shake_hands
 
 need("nbdkit")
 if built_with("LIBNBD_FOUND") != "1":
@@ -45,27 +45,11 @@ with Lab() as lab:
 
 def end_each_connection(listener, ended):
     """After the handshake, as with an export of a mebibyte."""
-    def answer(connection):
-        def take(count):
-            return connection.recv(count, socket.MSG_WAITALL)
-
-        def reply(kind, data=b""):
-            return struct.pack(">QIII", 0x3E889045565A9, option, kind, len(data)) + data
-
-        acknowledged, info, unsupported, go = 1, 3, 0x80000001, 7
-        connection.sendall(b"NBDMAGICIHAVEOPT" + struct.pack(">H", 3))
-        take(4)
-        option = None
-        while option != go:
-            _, option, count = struct.unpack(">QII", take(16))
-            take(count)
-            export = reply(info, struct.pack(">HQH", 0, 1 << 20, 1)) if option == go else b""
-            connection.sendall(export + reply(acknowledged if option == go else unsupported))
+    while True:
+        connection = listener.accept()[0]
+        shake_hands(connection, 1 << 20)
         connection.close()
         ended.append(time.monotonic())
-
-    while True:
-        answer(listener.accept()[0])
 
 
 with Lab() as lab, socket.create_server(("127.0.0.1", 0)) as listener:
