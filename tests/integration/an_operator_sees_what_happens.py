@@ -146,7 +146,7 @@ def events(client, stage):
 def requests_say_what_they_wait_for(lab, server):
     client = lab.client(server, {"vol1": {}}, name="three", session_options={
         "heartbeat": {"interval": "500ms", "timeout": "10s"}, "request_deadline": "4s"})
-    load = start_verify(lab.uri("vol1", "three"), 3, lab.path("fio.log"), lab.folder)
+    load = VerifiedLoad(lab, client, "vol1")
     wait_until("I/O runs", lambda: client.status()["devices"][0]["writes"] > 10)
     server.process.send_signal(signal.SIGSTOP)
     try:
@@ -160,7 +160,7 @@ def requests_say_what_they_wait_for(lab, server):
         print(text[:1500])
     finally:
         server.process.send_signal(signal.SIGCONT)
-    check(load.wait() == 0, open(lab.path("fio.log")).read()[-2000:])
+    load.finish()
     paths = client.status()["sessions"][0]["paths"]
     check(paths[0]["failed_over"] > 0 and paths[0]["retried"] > 0 and paths[0]["sent"] >= paths[0]["completed"], paths)
 

@@ -38,10 +38,10 @@ with Lab() as lab:
                         heartbeat={"interval": "200ms", "timeout": "1s"})
     client = lab.client(server, {"vol1": {}}, host="10.99.0.1", prefix=inside(client_space),
                         session_options={"heartbeat": {"interval": "200ms", "timeout": "1s"}})
-    fio = start_verify(lab.uri("vol1"), 3 + 4 * ROUNDS, lab.path("fio.log"), lab.folder)
-    for round_number in range(ROUNDS):
+    load = VerifiedLoad(lab, client, "vol1")
+    for _ in range(ROUNDS):
         time.sleep(random.uniform(0.3, 0.8))
-        check(fio.poll() is None, f"fio ended in round {round_number}")
+        load.check_running()
         run(*inside(server_space), "nft", "add table inet cut; add chain inet cut in "
             "{ type filter hook input priority 0; policy drop; }; add chain inet cut out "
             "{ type filter hook output priority 0; policy drop; }")
@@ -51,6 +51,6 @@ with Lab() as lab:
         run(*inside(server_space), "nft", "delete table inet cut")
         wait_until("the device is open again", lambda: all(
             d["state"] == "open" for d in client.status()["devices"]))
-    check(fio.wait(timeout=600) == 0, open(lab.path("fio.log")).read()[-4000:])
+    load.finish()
     check(client.status()["devices"][0]["errors"] == 0, "NBD requests failed")
     print(f"{ROUNDS} rounds, no error")

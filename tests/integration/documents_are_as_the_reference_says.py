@@ -87,7 +87,7 @@ with Lab() as lab:
             check(document["state"] in ("good", "same", "applied"), document)
             check(len(document["objects"]) == (0 if word == "check" else 2), document)
     # A server that stands still: requests stay where they are.
-    load = start_verify(lab.uri("vol1"), 3, lab.path("fio.log"), lab.folder)
+    load = VerifiedLoad(lab, client, "vol1")
     try:
         wait_until("I/O runs", lambda: client.status()["devices"][0]["writes"] > 10)
         server.process.send_signal(signal.SIGSTOP)
@@ -98,4 +98,4 @@ with Lab() as lab:
     compare_all("explain", "`explain`", document)
     compare_client("explain", document)
     compare("explain, next", document["requests"][0]["next"][0], {"event", "path", "in_s"})
-    check(load.wait() == 0, open(lab.path("fio.log")).read()[-2000:])
+    load.finish()

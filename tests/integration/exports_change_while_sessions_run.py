@@ -35,7 +35,7 @@ with Lab() as lab:
     check(ready + "67108864 bytes" in server.log(), server.log())
     client = lab.client(server, {"vol1": {}})
     session = server.status()["sessions"][0]["id"]
-    load = start_verify(lab.uri("vol1"), 15, lab.path("fio.log"), lab.folder)
+    load = VerifiedLoad(lab, client, "vol1")
     late = lab.path("late.img")
 
     # Added before its file is there: it waits, and comes up by itself.
@@ -139,7 +139,7 @@ with Lab() as lab:
     status = server.status()
     check(status["state"] == "draining" and status["age_s"] < status["uptime_s"],
           "it is being drained, for less time than it runs")
-    check(load.wait() == 0, open(lab.path("fio.log")).read()[-2000:])
+    load.finish()
     check(server.status()["sessions"][0]["id"] == session, "the session is the same")
     check(device(client, "vol1")["errors"] == 0, "no error was seen")
     server.ctl("drain", "--evict")

@@ -155,18 +155,29 @@ with Lab() as lab:
     def working():
         return any(session["in_flight"] > 4 for session in server.status()["sessions"])
 
+    def written():
+        return sum(session["writes"] for session in server.status()["sessions"])
+
+    def write_on(count):
+        """So many from now on: what was written before is read and checked by then."""
+        wanted = written() + count
+        wait_until(f"fio writes {count} times", lambda: written() >= wanted)
+
     fast = "--settings=heartbeat-interval=100ms,heartbeat-timeout=500ms"
     halves = ["--thread", "--shared=1", "--numjobs=2", "--size=50%", "--offset_increment=50%"]
     for words in ([], halves):
         load = fio.start(server, "vol", "--rw=randrw", "--bs=4k", "--iodepth=16", "--size=100%", fast,
-                         *VERIFY, "--time_based", f"--runtime={SECONDS + 4}", *words)
+                         *VERIFY, "--time_based", "--runtime=3600", *words)
         wait_until("fio reads and writes", working)
         for _ in range(2):
             server.kill()
             server.start()
             wait_until("it does again", working)
+        write_on(2000)
+        load.send_signal(signal.SIGINT)
         text = load.communicate(timeout=600)[0]
-        check(load.returncode == 0, text[-2000:])
+        jobs = report(text)["jobs"]
+        check(all(job["error"] == 0 and bytes_of(job, "write") > 0 for job in jobs), text[-2000:])
 
     # --- A server that does not come back: requests fail when fio is told to end, or by hold-time.
     for words in ([], ["--thread", "--shared=1", "--numjobs=2"]):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-import fio
+from fio import VerifiedLoad
 from harness import BUILD, PATIENCE_S, Daemon, Lab, check, export, free_port, need, need_root, \
     run, skip, wait_until
 
@@ -205,6 +205,9 @@ class MultipathLab(Lab):
         self.the_client.ctl("paths", operation, "host-a", self.net.path(link, self.port),
                             "--timeout", PATIENCE_S)
 
+    def load(self, device):
+        return VerifiedLoad(self, self.the_client, device)
+
     def judge(self, device, **options):
         return Judge(self, self.uri(device), **options)
 
@@ -268,31 +271,6 @@ class Judge:
         check(status == 0 and figures["errors"] == 0 and figures["mismatches"] == 0,
               f"{figures} {self.log()}")
         return figures
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-
-class Fio:
-    """fio with verification on a device, until it is told to end."""
-
-    def __init__(self, lab, device, seconds):
-        need("fio")
-        self.log_path = lab.path(f"fio-{device}.log")
-        self.process = fio.start_verify(lab.uri(device), seconds, self.log_path, lab.folder)
-        lab.cleanups.append(self.end)
-
-    def check_running(self):
-        check(self.process.poll() is None, f"fio ended: {self.log()}")
-
-    def log(self):
-        with open(self.log_path, errors="replace") as text:
-            return text.read()[-4000:]
-
-    def finish(self):
-        check(self.process.wait(timeout=600) == 0, self.log())
 
     def end(self):
         if self.process.poll() is None:

@@ -10,7 +10,7 @@ with MultipathLab() as lab:
     server = lab.start_server([disk(lab, "numbered"), disk(lab, "fio", "256MiB")],
                               heartbeat=TUNED["heartbeat"])
     lab.start_client(["numbered", "fio"], **TUNED)
-    fio_run = Fio(lab, "fio", 10)
+    load = lab.load("fio")
     # Few blocks: what lands late lands on something newer.
     judge = lab.judge("numbered", blocks=64)
     for cut in (None, None, 0, 1):
@@ -27,5 +27,5 @@ with MultipathLab() as lab:
             lab.net.heal(cut)
         lab.wait_for_paths()
     judge.finish()
-    fio_run.finish()
+    load.finish()
     lab.check_no_errors()

@@ -10,7 +10,7 @@ with MultipathLab() as lab:
     lab.start_server([disk(lab, "numbered"), disk(lab, "fio", "256MiB")],
                      heartbeat=TUNED["heartbeat"])
     lab.start_client(["numbered", "fio"], **TUNED)
-    fio_run = Fio(lab, "fio", 40)
+    load = lab.load("fio")
     judge = lab.judge("numbered", blocks=2048)
     for number, fault in enumerate(FAULTS):
         link = (0, 2)[number % 2]
@@ -22,5 +22,5 @@ with MultipathLab() as lab:
         lab.wait_for_paths()  # the longer, the more often it was lost
         print(f"{fault} on link {link} (IPv{6 if link in lab.net.six else 4}): {reason}")
     judge.finish()
-    fio_run.finish()
+    load.finish()
     lab.check_no_errors()

@@ -7,7 +7,7 @@ with MultipathLab() as lab:
     lab.network(links=4, six=[3])
     lab.start_server([disk(lab, "numbered"), disk(lab, "fio", "256MiB")])
     lab.start_client(["numbered", "fio"], links=[0], **TUNED)
-    fio_run = Fio(lab, "fio", 4 * ROUNDS)
+    load = lab.load("fio")
     judge = lab.judge("numbered", blocks=512)
     for round_number in range(ROUNDS):
         for link in (1, 2, 3):
@@ -29,5 +29,5 @@ with MultipathLab() as lab:
     lab.operate_path("remove", 0)
     judge.wait_for_progress()
     judge.finish()
-    fio_run.finish()
+    load.finish()
     lab.check_no_errors()

@@ -41,7 +41,7 @@ with MultipathLab() as lab:
     server = lab.start_server([disk(lab, "numbered"), disk(lab, "fio", "256MiB")],
                               heartbeat=TUNED["heartbeat"])
     client = lab.start_client(["numbered", "fio"], **TUNED)
-    fio_run = Fio(lab, "fio", int(ROUNDS * 2.4 * STEP_S))
+    load = lab.load("fio")
     judge = lab.judge("numbered", blocks=512, seed=SEED)
     done = {fault: 0 for fault in (*FAULTS, "server-stopped")}
     all_at_once = 0
@@ -75,7 +75,7 @@ with MultipathLab() as lab:
     lab.wait_for_paths()
     judge.wait_for_progress()
     judge.finish()
-    fio_run.finish()
+    load.finish()
     lab.check_no_errors()
     print(f"{done}, all links at once {all_at_once} times; {requests} checked requests, "
           f"the longest took {longest_ms:.0f} ms")

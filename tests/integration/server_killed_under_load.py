@@ -10,16 +10,16 @@ ROUNDS = int(os.environ.get("RNBD_ROUNDS", "4"))
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "256MiB")])
     client = lab.client(server, {"vol1": {}})
-    fio = start_verify(lab.uri("vol1"), 3 + 2 * ROUNDS, lab.path("fio.log"), lab.folder)
-    for round_number in range(ROUNDS):
+    load = VerifiedLoad(lab, client, "vol1")
+    for _ in range(ROUNDS):
         time.sleep(random.uniform(0.3, 0.8))
-        check(fio.poll() is None, f"fio ended in round {round_number}")
+        load.check_running()
         server.kill()
         time.sleep(random.uniform(0, 0.2))
         server.start()
         wait_until("the device is open again", lambda: all(
             d["state"] == "open" for d in client.status()["devices"]))
-    check(fio.wait(timeout=600) == 0, open(lab.path("fio.log")).read()[-4000:])
+    load.finish()
     errors = client.status()["devices"][0]["errors"]
     check(errors == 0, f"{errors} NBD requests failed")
     print(f"{ROUNDS} rounds, no error")

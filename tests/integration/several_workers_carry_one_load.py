@@ -2,7 +2,7 @@
 
 import time
 
-from fio import start_verify
+from fio import VerifiedLoad
 from harness import Lab, check, export, need, run, same
 
 WORKERS = 3
@@ -47,12 +47,12 @@ with Lab() as lab:
         check(min(grown) > 200, f"{daemon.name}: completions of its workers have grown by {grown}")
 
     # Verified load of several connections, with the server killed in the middle of it.
-    fio = start_verify(lab.uri("file"), 12, lab.path("fio.log"), lab.folder, block=4096)
+    load = VerifiedLoad(lab, client, "file", block=4096)
     for _ in range(3):
         time.sleep(1)
-        check(fio.poll() is None, "fio ended early")
+        load.check_running()
         server.kill()
         server.start()
-    check(fio.wait(timeout=600) == 0, open(lab.path("fio.log")).read()[-4000:])
+    load.finish()
     check(all(device["errors"] == 0 for device in client.status()["devices"]), client.status())
     check(client.stop() == 0 and server.stop() == 0, "they did not end in order")
