@@ -63,8 +63,8 @@ class Frame {
     void listen_again();
     void closed();
     std::expected<void, std::string> serve_metrics();
-    // patience: see MetricsServerOptions.
-    std::error_code try_metrics(rtrs::Duration patience);
+    // timeout: MetricsServerOptions::in_use_timeout.
+    std::error_code try_metrics(rtrs::Duration timeout);
     void wait_for_metrics(std::error_code why);
     void serve_metrics_late();
     MetricsText metrics();
@@ -161,7 +161,7 @@ void Frame::closed() {
 
 std::expected<void, std::string> Frame::serve_metrics() {
     if (settings_.metrics.empty()) return {};
-    const auto error = try_metrics(in_use_patience);
+    const auto error = try_metrics(in_use_timeout);
     if (!error) return {};
     if (error == std::errc::address_not_available) {
         // The machine may have the address later. Nobody has to wait for their disks until then.
@@ -175,9 +175,10 @@ std::expected<void, std::string> Frame::serve_metrics() {
                    : error.message()));
 }
 
-std::error_code Frame::try_metrics(rtrs::Duration patience) {
-    auto made = MetricsServer::create(reactor_, {.listen = settings_.metrics, .patience = patience},
-                                      [this] { return metrics(); });
+std::error_code Frame::try_metrics(rtrs::Duration timeout) {
+    auto made =
+        MetricsServer::create(reactor_, {.listen = settings_.metrics, .in_use_timeout = timeout},
+                              [this] { return metrics(); });
     if (!made) return made.error();
     metrics_ = std::move(*made);
     log_.info("metrics at {}", metrics_->address());

@@ -43,7 +43,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     ~Client();  // ASSUMES: nothing is mapped, or stop() has reported
 
     // Sets up everything in the configuration. The error names what could not be set up. Blocks
-    // while another process has an address, for in_use_patience per address.
+    // while another process has an address, for in_use_timeout per address.
     std::expected<void, std::string> start(const ClientConfig& config);
     // Makes the files of NBD sockets anew that others have removed.
     void listen_again() { sockets_.listen_again(); }

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rnbd-client/client_session.h"
-#include "rnbd-client/upcoming.h"
+#include "rnbd-client/next_event.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {
@@ -21,10 +21,10 @@ struct Carried {
     VolumeRequestStatus request;
 };
 
-json describe(const std::vector<Upcoming>& all) {
+json describe(const std::vector<NextEvent>& all) {
     json list = json::array();
-    for (const Upcoming& one : all) {
-        list.push_back({{"event", to_string(one.event)},
+    for (const NextEvent& one : all) {
+        list.push_back({{"event", to_string(one.kind)},
                         {"path", one.path},
                         {"in_s", one.in ? json(in_seconds(*one.in)) : json(nullptr)}});
     }
@@ -39,7 +39,7 @@ json operation_of(const Carried* carried) {
 }
 
 json describe(const rtrs::RequestStatus& request, const Carried* carried,
-              const std::vector<Upcoming>& next, rtrs::Instant now) {
+              const std::vector<NextEvent>& next, rtrs::Instant now) {
     json document = operation_of(carried);
     const char* const direction = request.direction == rtrs::Direction::read ? "read" : "write";
     document["operation"] = carried ? to_string(carried->request.operation) : direction;
@@ -57,7 +57,7 @@ json describe(const rtrs::RequestStatus& request, const Carried* carried,
 }
 
 // One that its volume holds: the session has not seen it.
-json describe_waiting(const Carried& carried, Stage stage, const std::vector<Upcoming>& next,
+json describe_waiting(const Carried& carried, Stage stage, const std::vector<NextEvent>& next,
                       rtrs::Instant now) {
     json document = operation_of(&carried);
     document["operation"] = to_string(carried.request.operation);
@@ -110,7 +110,7 @@ json describe(const DeviceStall& stall, const std::string& device, rtrs::Instant
             {"attempts", 0},
             {"attempt_age_s", nullptr},
             {"path", ""},
-            {"next", describe(std::vector{upcoming(stall, now)})}};
+            {"next", describe(std::vector{next_event(stall, now)})}};
 }
 
 // Collects the requests of a session and of the volumes on it.
@@ -128,9 +128,9 @@ class Requests {
             const auto found = carried_.find(static_cast<std::uint32_t>(request.permit));
             const Carried* const carried = found == carried_.end() ? nullptr : &found->second;
             const auto fails_at = carried ? fails_at_of(*carried->mapping) : std::nullopt;
-            all_.push_back(describe(request, carried,
-                                    upcoming(request, status_, session_.options(), fails_at, now_),
-                                    now_));
+            all_.push_back(
+                describe(request, carried,
+                         next_events(request, status_, session_.options(), fails_at, now_), now_));
         }
         std::ranges::stable_sort(all_, [](const json& a, const json& b) {
             return a["age_s"].get<double>() > b["age_s"].get<double>();
@@ -155,7 +155,7 @@ class Requests {
 
     void add_waiting(const Carried& carried) {
         const auto next =
-            upcoming_of_held(status_, session_.options(), fails_at_of(*carried.mapping), now_);
+            next_events_of_held(status_, session_.options(), fails_at_of(*carried.mapping), now_);
         const Stage stage = status_.link_up ? Stage::owner : Stage::no_path;
         all_.push_back(describe_waiting(carried, stage, next, now_));
     }

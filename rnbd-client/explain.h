@@ -1,5 +1,5 @@
 // Answers the question why an I/O is waiting: lists every unanswered request of a device, with what
-// it waits for (rnbd-client/upcoming.h).
+// it waits for (rnbd-client/next_event.h).
 //
 // OWNER: the caller owns the document; nothing is kept.
 // THREAD: the reactor's (rtrs/reactor.h).

@@ -17,7 +17,7 @@ using Need = ControlArguments::Need;
 constexpr std::string_view a_name = "a name";
 constexpr rtrs::Duration look_interval = std::chrono::milliseconds(10);
 // A script that maps many devices of a server that is away is not to wait long for each.
-constexpr rtrs::Duration map_patience = std::chrono::seconds(1);
+constexpr rtrs::Duration map_timeout = std::chrono::seconds(1);
 
 struct MapRequest {
     ClientConfig::Device device;
@@ -141,7 +141,7 @@ void MapCommand::start(const json& arguments, ControlReply reply) {
          name = request->device.name](const std::expected<void, ControlFailure>& mapped) {
             if (!mapped) return later->fail(mapped.error());
             wait_for(
-                {.device = name, .deadline = client_.clock().now() + map_patience, .reply = later});
+                {.device = name, .deadline = client_.clock().now() + map_timeout, .reply = later});
         });
 }
 

@@ -63,10 +63,10 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
 Mapping::~Mapping() = default;
 
 std::expected<void, std::string> Mapping::start(InUse in_use) {
-    const auto patience = in_use == InUse::waits ? in_use_patience : rtrs::Duration::zero();
+    const auto timeout = in_use == InUse::waits ? in_use_timeout : rtrs::Duration::zero();
     for (const NbdAddress& address : config_.nbd) {
         const auto attached = while_in_use(
-            patience, [&] { return sockets_.attach(address, *device_); },
+            timeout, [&] { return sockets_.attach(address, *device_); },
             &NbdListener::Failure::error);
         if (!attached) {
             logger("rnbd.device").error("{}: not served: {}", config_.name, attached.error().text);

@@ -51,7 +51,7 @@ class Mapping final : public RemoteVolumeHandler,
     Mapping& operator=(const Mapping&) = delete;
 
     // Serves the device. The error is one line that names the address; the mapping is stopping then
-    // already. InUse::waits: blocks for at most in_use_patience per address that is in use.
+    // already. InUse::waits: blocks for at most in_use_timeout per address that is in use.
     std::expected<void, std::string> start(InUse in_use);
     // use: what to do if the kernel's device is in use.
     void stop(KernelNbd::Use use);

@@ -310,7 +310,7 @@ void ServerConfiguration::open_in_place_of(const std::vector<std::uint32_t>& in_
         closed.push_back({portal, *running});
         listeners_.close(portal);
     }
-    open_listener(listen, absent, {}, clock_.now() + in_use_patience,
+    open_listener(listen, absent, {}, clock_.now() + in_use_timeout,
                   [this, closed, done](const Result& result) {
                       if (result.failure.empty()) return done("");
                       open_again(closed, result.failure, done);
@@ -323,7 +323,7 @@ void ServerConfiguration::open_again(std::vector<Closed> closed, std::string fai
     if (closed.empty() || stopped_) return done(std::move(failure));
     const Closed one = std::move(closed.back());
     closed.pop_back();
-    open_listener(one.listen, Listeners::Absent::waits, one.portal, clock_.now() + in_use_patience,
+    open_listener(one.listen, Listeners::Absent::waits, one.portal, clock_.now() + in_use_timeout,
                   [this, closed, failure, done](const Result& result) {
                       const std::string& more = result.failure;
                       open_again(closed, failure + (more.empty() ? "" : "; " + more), done);

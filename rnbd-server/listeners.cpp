@@ -101,9 +101,9 @@ std::expected<Listeners::Place, Listeners::Failure> Listeners::try_open(
         options.invalidate = *invalidate;
         if (!listen.kernel) options.clients = rtrs::PortalOptions::Clients::extended;
     }
-    const auto patience = in_use == InUse::waits ? in_use_patience : rtrs::Duration::zero();
+    const auto timeout = in_use == InUse::waits ? in_use_timeout : rtrs::Duration::zero();
     const auto address =
-        while_in_use(patience, [&] { return in_.server.listen(*fabric, listen.address, options); });
+        while_in_use(timeout, [&] { return in_.server.listen(*fabric, listen.address, options); });
     if (!address) return std::unexpected(Failure{address.error(), address.error().message()});
     logger("rnbd.server")
         .info("listening on {} {}{}{}", to_word(listen.fabric), *address,

@@ -45,7 +45,7 @@ class Listeners {
         std::error_code error;  // none: the address is not the reason
         std::string text;       // a sentence that names the listener
     };
-    // Called at the start. Blocks while another process has an address, for in_use_patience per
+    // Called at the start. Blocks while another process has an address, for in_use_timeout per
     // address. If the machine lacks an address, or the RDMA device of one, the server uses the
     // other addresses, as long as one is left.
     // ERRORS: that of the first listener that cannot be opened.

@@ -8,14 +8,14 @@
 #include "daemon/log/log.h"
 #include "daemon/run_daemon.h"
 #include "rnbd-server/attributes.h"
-#include "rnbd-server/books/epoch_book.h"
-#include "rnbd-server/books/state_file.h"
-#include "rnbd-server/books/writer_book.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/configuration.h"
 #include "rnbd-server/export_commands.h"
 #include "rnbd-server/listeners.h"
 #include "rnbd-server/metrics.h"
+#include "rnbd-server/state/epoch_file.h"
+#include "rnbd-server/state/state_file.h"
+#include "rnbd-server/state/writer_file.h"
 #include "rnbd-server/status.h"
 #include "rnbd-server/target.h"
 #include "rtrs/fabrics.h"
@@ -37,7 +37,7 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
 }
 
 // How long requests may take when the server ends, and after them the last flushes: what other
-// processes have not answered by then is given up. Both together are less than the patience of the
+// processes have not answered by then is given up. Both together are less than the timeout of the
 // unit file, and each is more than a busy disk takes for a flush.
 constexpr rtrs::Duration stop_time = std::chrono::seconds(20);
 
@@ -46,7 +46,7 @@ std::string in_words(std::error_code error, const char* damaged) {
     return error == std::errc::bad_message ? damaged : error.message();
 }
 
-EpochBook& opened(EpochBook& epochs) {
+EpochFile& opened(EpochFile& epochs) {
     if (const auto error = epochs.load()) {
         logger("rnbd.server")
             .warn("{}: {}; clients take this start for one after a crash", epochs.path(),
@@ -55,7 +55,7 @@ EpochBook& opened(EpochBook& epochs) {
     return epochs;
 }
 
-WriterBook& opened(WriterBook& writers) {
+WriterFile& opened(WriterFile& writers) {
     if (const auto error = writers.load()) {
         logger("rnbd.server")
             .warn("{}: {}; a client that was away while another one wrote may be let in again",
@@ -137,8 +137,8 @@ class Daemon final : public DaemonWork {
     LogTracer tracer_;
     std::unique_ptr<rtrs::Fabric> tcp_;
     rtrs::RdmaDevices rdma_;
-    EpochBook epochs_;
-    WriterBook writers_;
+    EpochFile epochs_;
+    WriterFile writers_;
     Target target_;
     rtrs::Server server_;
     ServerAttributes attributes_;

@@ -1,6 +1,6 @@
 // Which export stands for which medium. Two writable exports with the same uuid would be mistaken
-// for each other, by clients and in the books of writers and caches. So the second one waits. It
-// can happen with a disk that is visible twice, with a clone of a file system that is mounted
+// for each other, by clients and in the state files (rnbd-server/state). So the second one waits.
+// It can happen with a disk that is visible twice, with a clone of a file system that is mounted
 // beside the original, or with a file that was left behind when its content was moved together with
 // its uuid.
 //

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 constexpr rtrs::Duration quick = 1s;
 // The same as at the server's end: more than a busy disk takes for a flush.
-constexpr rtrs::Duration patience = 20s;
+constexpr rtrs::Duration flush_timeout = 20s;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void PartingFlush::begin(std::function<std::error_code()> flush, std::string fro
     under_way_ = true;
     from_ = std::move(from);
     begun_ = now;
-    until_ = now + patience;
+    until_ = now + flush_timeout;
     auto call = rtrs::DetachedCall<std::error_code>::start(std::move(flush), "rnbd-parting");
     if (call) {
         call_ = std::move(*call);

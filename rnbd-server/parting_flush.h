@@ -1,6 +1,6 @@
 // The last flush of a storage that is gone: what was acknowledged may never get to its medium, and
-// nobody else would notice. It may take for ever, so that it has a thread of its own and is waited
-// for with patience, while the volume waits for what comes in the storage's place.
+// nobody else would notice. It may take for ever, so it has a thread of its own, which is waited
+// for at most 20 s, while the volume waits for what comes in the storage's place.
 //
 // OWNER: Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once

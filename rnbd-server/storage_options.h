@@ -53,7 +53,7 @@ struct StorageOptions {
     std::optional<Uuid> uuid{};
     std::optional<DelayOptions> delay{};  // around the storage
     // Kind::nbd: how long requests that the server does not answer wait for another connection to
-    // it. Longer than the restart of an NBD server takes, and shorter than the patience of whoever
+    // it. Longer than the restart of an NBD server takes, and shorter than the timeout of whoever
     // stops our server.
     rtrs::Duration nbd_hold_time = std::chrono::seconds(30);
 

@@ -19,11 +19,11 @@ namespace {
 
 // A kernel's client that reconnects asks once for each device: if that is refused, the device is
 // away until somebody maps it again. More than a server that was killed takes to leave a busy disk.
-constexpr rtrs::Duration storage_patience = std::chrono::seconds(10);
+constexpr rtrs::Duration storage_timeout = std::chrono::seconds(10);
 
 }  // namespace
 
-Target::Target(rtrs::Reactor& reactor, EpochBook& epochs, WriterBook& writers, Reads reads)
+Target::Target(rtrs::Reactor& reactor, EpochFile& epochs, WriterFile& writers, Reads reads)
     : reactor_(reactor),
       reads_(reads),
       epochs_(epochs),
@@ -164,7 +164,7 @@ void Target::on_request(rtrs::ServerOp& op) {
         case MessageType::session_info:
             return session_info(session, op);
         case MessageType::open:
-            return open(session, op, {.until = reactor_.now() + storage_patience});
+            return open(session, op, {.until = reactor_.now() + storage_timeout});
         case MessageType::close:
             return close(session, op);
         case MessageType::io:

@@ -49,7 +49,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
   public:
     enum class Reads : std::uint8_t { in_portions, at_once };  // see ReadPacer
     // epochs, writers: outlive it.
-    Target(rtrs::Reactor& reactor, EpochBook& epochs, WriterBook& writers, Reads reads);
+    Target(rtrs::Reactor& reactor, EpochFile& epochs, WriterFile& writers, Reads reads);
     // Opens the configured exports, which may create their files. Called once, before the reactor
     // runs.
     void open_exports(const std::vector<ServerConfig::Export>& exports);
@@ -145,11 +145,11 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     void session_info(Session& session, rtrs::ServerOp& op);
     // How long an OPEN may wait for the storage of an export, and whether the log has that.
-    struct Patience {
+    struct OpenWait {
         rtrs::Instant until{};
         bool is_told = false;
     };
-    void open(Session& session, rtrs::ServerOp& op, Patience patience);
+    void open(Session& session, rtrs::ServerOp& op, OpenWait wait);
     struct Refusal {
         std::error_code code;
         std::string why;
@@ -223,14 +223,14 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     rtrs::Reactor& reactor_;
     const Reads reads_;
-    EpochBook& epochs_;
-    WriterBook& writers_;
-    // An OPEN that waits for the book of writers.
+    EpochFile& epochs_;
+    WriterFile& writers_;
+    // An OPEN that waits for the writers' file.
     struct WaitingOpen {
         Session* session;
         rtrs::ServerOp* op;
         std::uint32_t id;
-        WriterBook::Ticket in_book;
+        WriterFile::Ticket in_file;
         rtrs::Instant until;
     };
     std::vector<WaitingOpen> opens_waiting_;  // oldest first
@@ -259,9 +259,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // for.
     struct Leaving {
         Leaving(rtrs::Reactor& reactor, Volume& volume)
-            : patience(reactor, &volume, rtrs::member_call<&Volume::give_up>) {}
+            : give_up_timer(reactor, &volume, rtrs::member_call<&Volume::give_up>) {}
         std::vector<Removed> waiting;
-        rtrs::Timer patience;
+        rtrs::Timer give_up_timer;
         bool flushing = false;
     };
     std::map<const Volume*, Leaving> leaving_;

@@ -15,7 +15,7 @@ namespace rnbd {
 namespace {
 
 // The same as at the server's end: more than a busy disk takes for a flush.
-constexpr rtrs::Duration removal_patience = std::chrono::seconds(20);
+constexpr rtrs::Duration removal_timeout = std::chrono::seconds(20);
 
 std::unexpected<ControlFailure> failure(ControlError code, std::string message) {
     return std::unexpected(ControlFailure{code, std::move(message)});
@@ -200,7 +200,7 @@ std::expected<void, ControlFailure> Target::remove_export(const std::string& nam
     ask_opens_without_storage_again();
     Leaving& leaving = leaving_.try_emplace(volume, reactor_, *volume).first->second;
     leaving.waiting.push_back(std::move(done));
-    leaving.patience.arm(reactor_.now() + removal_patience);
+    leaving.give_up_timer.arm(reactor_.now() + removal_timeout);
     if (volume->opens().empty()) {
         leave(*volume);
     } else {
@@ -301,7 +301,7 @@ void Target::closed_one(Volume& volume) {
 void Target::leave(Volume& volume) {
     Leaving& end = leaving_.at(&volume);
     if (std::exchange(end.flushing, true)) return;
-    end.patience.arm(reactor_.now() + removal_patience);
+    end.give_up_timer.arm(reactor_.now() + removal_timeout);
     volume.flush([this, leaving = &volume](std::error_code error) {
         // In a turn of its own, because the storage is still busy with the flush that has ended.
         reactor_.post([this, leaving, error] {

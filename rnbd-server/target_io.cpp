@@ -109,7 +109,7 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     enter(io, *open.volume->storage(*open.open));
 }
 
-// What had to be in the book before them may be there, or what had to end has ended.
+// What had to be in the writers' file before them may be there, or what had to end has ended.
 void Target::writes_go_on() {
     std::vector<Io*> waiting;
     waiting.swap(writes_waiting_);

@@ -23,8 +23,8 @@ constexpr std::uint32_t physical_block_bytes_max = 32u << 10;
 // Larger writes to the page cache are copied faster by the process's addresses than page by page
 // of pinned memory (128 KiB to ext4: 0.86 of the server's CPU; to tmpfs, and of reads, the same).
 constexpr std::uint64_t pinned_buffered_write_bytes_max = 32u << 10;
-// A disk that does not write the book: nobody waits longer than for one that cannot.
-constexpr rtrs::Duration book_patience = std::chrono::seconds(5);
+// A disk that does not write the writers' file: nobody waits longer than for one that cannot.
+constexpr rtrs::Duration file_wait_max = std::chrono::seconds(5);
 // Names of exports that were not opened that are remembered per session.
 constexpr std::size_t not_open_max = 64;
 
@@ -89,7 +89,7 @@ void Target::session_info(Session& session, rtrs::ServerOp& op) {
     op.respond({}, SessionInfoResponse::wire_bytes);
 }
 
-void Target::open(Session& session, rtrs::ServerOp& op, Patience patience) {
+void Target::open(Session& session, rtrs::ServerOp& op, OpenWait wait) {
     const auto message = OpenMessage::parse(op.message());
     if (!message) return op.respond(from_errno(to_errno(message.error())));
     if (op.data().size() < OpenResponse::size(session.features)) {
@@ -102,10 +102,10 @@ void Target::open(Session& session, rtrs::ServerOp& op, Patience patience) {
     if (open == nullptr) {
         const auto opened = open_anew(session, *message, writer);
         if (!opened) {
-            if (opened.error().is_waiting && may_wait_for_storage(session, patience.until)) {
-                if (!patience.is_told)
+            if (opened.error().is_waiting && may_wait_for_storage(session, wait.until)) {
+                if (!wait.is_told)
                     log_not_open(session, *message, "not answered yet: " + opened.error().why);
-                return wait_for_storage(session, op, patience.until);
+                return wait_for_storage(session, op, wait.until);
             }
             log_not_open(session, *message, "refused: " + opened.error().why);
             return op.respond(opened.error().code);
@@ -113,10 +113,10 @@ void Target::open(Session& session, rtrs::ServerOp& op, Patience patience) {
         session.not_open.erase(message->device_name);
         open = *opened;
     }
-    const WriterBook::Ticket in_book = open->volume->in_book();
-    if (writes && !writers_.is_written(in_book)) {
+    const WriterFile::Ticket in_file = open->volume->in_file();
+    if (writes && !writers_.is_written(in_file)) {
         opens_waiting_.push_back(
-            {&session, &op, open->id, in_book, reactor_.now() + book_patience});
+            {&session, &op, open->id, in_file, reactor_.now() + file_wait_max});
         if (!opens_timer_.armed()) opens_timer_.arm(opens_waiting_.front().until);
         return;
     }
@@ -154,7 +154,7 @@ void Target::end_opens() {
     opens_without_storage_go_on();
 }
 
-// What had to be in the book before them may be there.
+// What had to be in the writers' file before them may be there.
 void Target::opens_go_on() {
     std::vector<WaitingOpen> waiting;
     waiting.swap(opens_waiting_);
@@ -163,7 +163,7 @@ void Target::opens_go_on() {
         const bool overdue = reactor_.now() >= one.until;
         if (open == one.session->opens.end() || !may_be_answered(open->second)) {
             one.op->respond(from_errno(EAGAIN));  // it ends, or has ended, and is asked for again
-        } else if (overdue || writers_.is_written(one.in_book)) {
+        } else if (overdue || writers_.is_written(one.in_file)) {
             if (overdue) log_overdue(one.session->session, open->second);
             answer_open(*one.session, *one.op, open->second);
         } else {
@@ -184,10 +184,10 @@ void Target::log_overdue(const rtrs::ServerSession& session, const OpenVolume& o
         .error(
             "{}: not written for {:g} s, {} has {} open all the same: a server that is started "
             "again may let it in although another one has written",
-            writers_.path(), rtrs::in_seconds(book_patience), printable(session.name()), open.name);
+            writers_.path(), rtrs::in_seconds(file_wait_max), printable(session.name()), open.name);
 }
 
-// The server ends, and the book's disk does not answer.
+// The server ends, and the disk of the writers' file does not answer.
 void Target::opens_wait_no_longer() {
     for (const WaitingOpen& one : std::exchange(opens_waiting_, {})) {
         one.op->respond(from_errno(EAGAIN));

@@ -53,7 +53,7 @@ Volume::Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Expor
       deferred_(shared.deferred),
       claims_(shared.claims),
       epochs_(shared.epochs),
-      book_(shared.writers),
+      writers_file_(shared.writers),
       cache_(shared.epochs),
       timer_(reactor, this,
              [](void* self) {
@@ -155,7 +155,7 @@ void Volume::drop_found() {
     found_.reset();
 }
 
-// True if the book of epochs says that the medium is in use, or if that was waited for long enough.
+// True if the epochs' file says that the medium is in use, or if that was waited for long enough.
 bool Volume::is_noted() {
     if (cache_.is_noted()) return true;
     if (reactor_.now() < cache_.noted_by()) return false;
@@ -163,7 +163,7 @@ bool Volume::is_noted() {
         .error(
             "{}: {}: not written for {} s; {} is exported all the same, and after a restart its "
             "clients may be told of a loss that was none, or not of one that was",
-            config_.name, epochs_.path(), CacheLife::book_patience / 1s, found_->description());
+            config_.name, epochs_.path(), CacheLife::file_wait_max / 1s, found_->description());
     return true;
 }
 
@@ -251,17 +251,17 @@ bool Volume::claim_medium() {
     return false;
 }
 
-// Looks up what the books know of the medium that was found. A read-only export does not use the
-// books.
+// Looks up what the state files know of the medium that was found. A read-only export does not use
+// them.
 void Volume::look_up_medium() {
     const std::uint64_t epoch = geometry_.cache_epoch;
     if (only_reads()) return cache_.begins(epoch);
     const std::string medium = medium_name(geometry_.medium, config_.name);
-    // The medium had the export's name in the books before its uuid was configured.
+    // The medium had the export's name in the state files before its uuid was configured.
     const bool by_name = found_->geometry().medium.uuid == Uuid{};
-    if (by_name) book_.take_over(medium, config_.name);
-    writers_ = book_.of(medium);
-    // Memory is lost with any end of the process, so it is not in the book of epochs.
+    if (by_name) writers_file_.take_over(medium, config_.name);
+    writers_ = writers_file_.of(medium);
+    // Memory is lost with any end of the process, so it is not in the epochs' file.
     const auto kind = config_.storage.kind;
     if (kind != StorageOptions::Kind::path && kind != StorageOptions::Kind::nbd) {
         return cache_.begins(epoch);

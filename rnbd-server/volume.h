@@ -19,13 +19,13 @@
 #include <utility>
 #include <vector>
 
-#include "rnbd-server/books/cache_life.h"
-#include "rnbd-server/books/epoch_book.h"
-#include "rnbd-server/books/writer_book.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/export_counters.h"
 #include "rnbd-server/medium_claims.h"
 #include "rnbd-server/parting_flush.h"
+#include "rnbd-server/state/cache_life.h"
+#include "rnbd-server/state/epoch_file.h"
+#include "rnbd-server/state/writer_file.h"
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/storage_opening.h"
 #include "rnbd/messages.h"
@@ -67,7 +67,7 @@ class Volume {
     struct Open {
         std::string session;
         AccessMode access = AccessMode::read_only;
-        // 0: not known (rnbd-server/books/writers.h).
+        // 0: not known (rnbd-server/state/writers.h).
         Writers::Id writer = 0;
         // The writers of the medium that it was opened on; null: it only reads.
         std::shared_ptr<Writers> writers{};
@@ -102,8 +102,8 @@ class Volume {
     struct Shared {
         DeferredCompletions& deferred;
         MediumClaims& claims;
-        EpochBook& epochs;
-        WriterBook& writers;
+        EpochFile& epochs;
+        WriterFile& writers;
     };
     Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Export config);
     ~Volume();  // ASSUMES: nobody has it open
@@ -171,14 +171,14 @@ class Volume {
     // ASSUMES: open->in_flight == 0.
     void close(Open* open);
     // Called before each write of the holder. True: the write may be submitted now. False: call it
-    // again when the book has written something, or when a request of a holder that is_out has
+    // again when the writers' file was written, or when a request of a holder that is_out has
     // ended.
     bool may_write(Open& open) {
         return (open.wrote && writers_open_ == 1) || may_write_first(open);
     }
     const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
-    // The ticket that the book has to have written before an open for writing is answered.
-    WriterBook::Ticket in_book() const noexcept { return let_in_; }
+    // The ticket that the writers' file has to have written before an open for writing is answered.
+    WriterFile::Ticket in_file() const noexcept { return let_in_; }
     // Writers that do not have it open now and may come back with what they hold.
     std::vector<Writers::One> away() const;
 
@@ -318,8 +318,8 @@ class Volume {
     ServerConfig::Export config_;
     DeferredCompletions& deferred_;
     MediumClaims& claims_;
-    EpochBook& epochs_;
-    WriterBook& book_;
+    EpochFile& epochs_;
+    WriterFile& writers_file_;
     VolumeEvents* events_ = nullptr;
     ExportCounters counters_;
 
@@ -330,7 +330,7 @@ class Volume {
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     StorageOpening opening_;
-    std::unique_ptr<Storage> found_;  // an open storage that the books do not know yet
+    std::unique_ptr<Storage> found_;  // an open storage that the state files do not know yet
     std::unique_ptr<Storage> storage_;
     bool gone_ = false;  // storage_ is kept only for its requests in flight
     std::uint64_t generation_ = 0;
@@ -355,8 +355,8 @@ class Volume {
     std::vector<std::unique_ptr<Open>> opens_;
     rtrs::Instant return_until_{};      // those who had it open before its storage went come first
     std::shared_ptr<Writers> writers_;  // of the newest medium; null: none yet, or it is only read
-    WriterBook::Ticket put_out_ = 0;    // ticket of the newest writers that are out
-    WriterBook::Ticket let_in_ = 0;     // ticket of the newest known writer, if others may write
+    WriterFile::Ticket put_out_ = 0;    // ticket of the newest writers that are out
+    WriterFile::Ticket let_in_ = 0;     // ticket of the newest known writer, if others may write
     std::uint32_t writers_open_ = 0;    // how many of opens_ may write
     std::map<std::string, rtrs::Instant> shut_out_;
 

@@ -114,11 +114,11 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
         open.writers->opens({writer, open.session, config_.name}, writers_here(nullptr));
     const bool shared = others_may_write(open.session);
     if (news == Writers::News::out || (news == Writers::News::known && shared)) {
-        const WriterBook::Ticket ticket = book_.write_now();
+        const WriterFile::Ticket ticket = writers_file_.write_now();
         if (shared) let_in_ = ticket;
         if (news == Writers::News::out) put_out_ = ticket;
     } else if (changed || news == Writers::News::known) {
-        book_.changed();
+        writers_file_.changed();
     }
     if (news != Writers::News::out) return;
     // As when a write puts a writer out: the next write waits until that is in the file.
@@ -128,7 +128,7 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
 
 // Whether sessions other than this one may write. If not, nobody can put this session's writers
 // out, whatever the next server remembers of them, and a machine that maps a thousand volumes need
-// not wait for as many writes of the book.
+// not wait for as many writes of the writers' file.
 bool Volume::others_may_write(const std::string& session) const noexcept {
     return std::ranges::any_of(config_.allow, [&](const ServerConfig::Allow& allow) {
         return allow.session != session && allow.access != AccessMode::read_only;
@@ -136,7 +136,7 @@ bool Volume::others_may_write(const std::string& session) const noexcept {
 }
 
 void Volume::says_goodbye(Open& open) {
-    if (open.writer != 0 && open.writers->closes(open.writer)) book_.changed();
+    if (open.writer != 0 && open.writers->closes(open.writer)) writers_file_.changed();
     open.writer = 0;
 }
 
@@ -180,11 +180,11 @@ bool Volume::may_write_first(Open& open) {
                 "in again before it has mapped the volume again",
                 config_.name, printable(open.session), printable(one.session));
     }
-    if (!away.empty()) put_out_ = book_.write_now();
+    if (!away.empty()) put_out_ = writers_file_.write_now();
     // Otherwise their requests at the storage could end after this write.
     const bool others_end = std::ranges::any_of(
         opens_, [](const auto& other) { return other->is_out && other->in_flight > 0; });
-    open.wrote = book_.is_written(put_out_) && !others_end;
+    open.wrote = writers_file_.is_written(put_out_) && !others_end;
     return open.wrote;
 }
 

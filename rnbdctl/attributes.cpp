@@ -8,7 +8,7 @@
 
 #include "daemon/attributes/client.h"
 #include "rnbdctl/command_tree.h"
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 #include "rnbdctl/units.h"
 
 namespace rnbd {

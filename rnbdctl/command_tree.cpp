@@ -20,8 +20,8 @@ namespace {
 constexpr rtrs::Duration shortest_timeout = std::chrono::milliseconds(1);
 // How long the daemon waits for what an operation on a path, or a question to a server, brings; and
 // how much later than that it may say so.
-constexpr rtrs::Duration path_patience = std::chrono::seconds(10);
-constexpr rtrs::Duration daemon_patience = std::chrono::seconds(10);
+constexpr rtrs::Duration path_timeout = std::chrono::seconds(10);
+constexpr rtrs::Duration daemon_timeout = std::chrono::seconds(10);
 
 using rtrs::in_seconds;
 
@@ -216,16 +216,16 @@ void CommandTree::add_looking() {
     auto* discover =
         add(app_, "discover", "The exports of a server that a session may open (rnbd-client)",
             Daemon::client, [this](Request& request) {
-                const rtrs::Duration patience = options_.timeout.value_or(path_patience);
+                const rtrs::Duration timeout = options_.timeout.value_or(path_timeout);
                 request.command = "discover";
                 request.options = {{"server", "SERVER"}, {"session", "--session"}};
                 request.view = discover_view;
                 request.late_hint = "does rnbd-server listen there? --timeout waits longer";
                 request.arguments = {{"server", options_.server_address},
-                                     {"timeout_s", in_seconds(patience)}};
+                                     {"timeout_s", in_seconds(timeout)}};
                 if (!options_.session.empty()) request.arguments["session"] = options_.session;
                 // The daemon knows why there is no answer yet: it says so first.
-                request.timeout = patience + daemon_patience;
+                request.timeout = timeout + daemon_timeout;
                 return understood;
             });
     option(*discover, "server", options_.server_address, "SERVER",
@@ -292,12 +292,12 @@ void CommandTree::add_paths() {
 
 CLI::App* CommandTree::add_path_operation(const char* word, const char* command, const char* help) {
     auto* made = add(*paths_, word, help, Daemon::client, [this, command](Request& request) {
-        const rtrs::Duration patience = options_.timeout.value_or(path_patience);
+        const rtrs::Duration timeout = options_.timeout.value_or(path_timeout);
         request.command = command;
         request.view = path_view;
         request.arguments = {{"session", options_.session},
                              {"path", options_.path},
-                             {"timeout_s", in_seconds(patience)}};
+                             {"timeout_s", in_seconds(timeout)}};
         if (!options_.priority.empty()) request.arguments["priority"] = options_.priority;
         if (options_.force) request.arguments["force"] = true;
         // What is in the way is the session itself, or what it does just now: no use of anything.
@@ -318,7 +318,7 @@ CLI::App* CommandTree::add_path_operation(const char* word, const char* command,
             }
         }
         // The daemon knows why it is not done yet: it answers first.
-        request.timeout = patience + daemon_patience;
+        request.timeout = timeout + daemon_timeout;
         return understood;
     });
     option(*made, "session", options_.session, "SESSION", "The session")->required();

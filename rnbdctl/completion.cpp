@@ -5,7 +5,7 @@
 
 #include "daemon/control/client.h"
 #include "rnbdctl/command_tree.h"
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 
 namespace rnbd {
 namespace {

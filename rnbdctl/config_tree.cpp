@@ -10,7 +10,7 @@ namespace rnbd {
 namespace {
 
 // A change waits for what is in flight, object by object.
-constexpr std::chrono::seconds apply_patience{600};
+constexpr std::chrono::seconds apply_timeout{600};
 
 void fill_change(Request& request, const char* command) {
     request.command = command;
@@ -44,7 +44,7 @@ void CommandTree::add_config() {
                       Daemon::both, [this](Request& request) -> std::optional<std::string> {
                           fill_change(request, "config_apply");
                           request.arguments = {{"force", options_.force}};
-                          if (!options_.timeout) request.timeout = apply_patience;
+                          if (!options_.timeout) request.timeout = apply_timeout;
                           if (options_.confirm_within) {
                               request.arguments["confirm_within_s"] =
                                   rtrs::in_seconds(*options_.confirm_within);

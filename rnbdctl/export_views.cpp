@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/counted.h"
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 #include "rnbdctl/units.h"
 #include "rnbdctl/views.h"
 

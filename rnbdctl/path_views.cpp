@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 #include "rnbdctl/table.h"
 #include "rnbdctl/units.h"
 #include "rnbdctl/views.h"

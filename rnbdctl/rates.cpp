@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 
 namespace rnbd {
 namespace {

@@ -12,12 +12,12 @@
 
 #include "daemon/command_line_complaint.h"
 #include "daemon/utf8.h"
-#include "rnbdctl/asking.h"
+#include "rnbdctl/abbreviations.h"
+#include "rnbdctl/ask_daemons.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/completion.h"
 #include "rnbdctl/exit_codes.h"
 #include "rnbdctl/units.h"
-#include "rnbdctl/words.h"
 
 namespace rnbd {
 namespace {

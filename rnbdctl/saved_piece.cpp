@@ -7,7 +7,7 @@
 
 #include "daemon/config/types.h"
 #include "daemon/config/yaml.h"
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 
 namespace rnbd {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "daemon/config/files.h"
 #include "daemon/control/client.h"
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 #include "rnbdctl/request.h"
 #include "rnbdctl/units.h"
 #include "rtrs/base/descriptor.h"

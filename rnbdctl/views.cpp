@@ -6,7 +6,7 @@
 
 #include "daemon/counted.h"
 #include "rnbdctl/export_views.h"
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 #include "rnbdctl/table.h"
 #include "rnbdctl/units.h"
 

@@ -51,7 +51,7 @@ inline constexpr std::uint32_t paths_max = 128;  // (wire) per session
 // How many instances of one path may exist at a time, when storage does not answer and connections
 // are lost repeatedly: each keeps the memory of its chunks until its operations have ended.
 inline constexpr std::uint32_t path_lives_max = 8;
-inline constexpr std::uint16_t port_default = 1234;
+inline constexpr std::uint16_t port_default = 1234;  // (kernel) RTRS_PORT
 
 // --- Receives that a peer may rely on (kernel).
 // Server, service connection (cid 0): one per request or heartbeat.

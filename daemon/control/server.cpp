@@ -217,7 +217,7 @@ ControlServer::~ControlServer() = default;
 
 std::expected<std::unique_ptr<ControlServer>, std::error_code> ControlServer::create(
     rtrs::Reactor& reactor, ControlServerOptions options) {
-    auto listener = while_in_use(options.in_use_patience, [&] {
+    auto listener = while_in_use(options.in_use_timeout, [&] {
         return listen_on_unix_in_folder(options.socket_path, socket_mode);
     });
     if (!listener) return std::unexpected(listener.error());

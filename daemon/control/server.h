@@ -61,13 +61,13 @@ struct ControlServerOptions {
     // How long a connection may be silent between requests, or leave its answer unread.
     rtrs::Duration idle_time = std::chrono::seconds(60);
     // How long create() waits for the path while another process listens there.
-    rtrs::Duration in_use_patience = rnbd::in_use_patience;
+    rtrs::Duration in_use_timeout = rnbd::in_use_timeout;
 };
 
 class ControlServer {
   public:
     // Replaces a socket file that nobody listens on; makes its directory if that is absent (mode
-    // 0755). Blocks while somebody listens there, at most for in_use_patience.
+    // 0755). Blocks while somebody listens there, at most for in_use_timeout.
     // ERRORS: EADDRINUSE (another daemon listens there), EEXIST (the path is not a socket),
     // ENAMETOOLONG, EACCES, EROFS, ...
     static std::expected<std::unique_ptr<ControlServer>, std::error_code> create(

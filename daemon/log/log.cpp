@@ -213,20 +213,20 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
 
     // A reader gets the time to read, so that a burst is not lost: one that stands still, seldom.
     bool room_came() {
-        constexpr int patience_ms = 100;
+        constexpr int wait_max_ms = 100;
         constexpr std::chrono::seconds until_next{10};
         const auto now = std::chrono::steady_clock::now();
-        if (now < no_patience_until_) return false;
+        if (now < no_wait_until_) return false;
         pollfd room{STDERR_FILENO, POLLOUT, 0};
-        if (::poll(&room, 1, patience_ms) > 0) return true;
-        no_patience_until_ = now + until_next;
+        if (::poll(&room, 1, wait_max_ms) > 0) return true;
+        no_wait_until_ = now + until_next;
         return false;
     }
 
     std::map<std::pair<std::string, bool>, LineBudget> budgets_;  // of an area's warnings: true
     std::string rest_;                                            // of a line that was begun
     std::uint64_t lost_ = 0;
-    std::chrono::steady_clock::time_point no_patience_until_;
+    std::chrono::steady_clock::time_point no_wait_until_;
 };
 
 std::shared_ptr<spdlog::sinks::sink> the_sink() {

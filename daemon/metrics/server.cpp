@@ -188,7 +188,7 @@ MetricsServer::~MetricsServer() = default;
 
 std::expected<std::unique_ptr<MetricsServer>, std::error_code> MetricsServer::create(
     rtrs::Reactor& reactor, MetricsServerOptions options, Text text) {
-    auto listener = while_in_use(options.patience, [&] {
+    auto listener = while_in_use(options.in_use_timeout, [&] {
         return options.listen.starts_with(unix_prefix)
                    ? listen_on_unix_in_folder(options.listen.substr(unix_prefix.size()),
                                               socket_mode)

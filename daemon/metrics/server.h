@@ -32,7 +32,7 @@ struct MetricsServerOptions {
     // The time limits for receiving the whole request, and for sending the whole answer.
     rtrs::Duration request_time = std::chrono::seconds(10);
     rtrs::Duration answer_time = std::chrono::seconds(30);
-    rtrs::Duration patience = in_use_patience;
+    rtrs::Duration in_use_timeout = rnbd::in_use_timeout;
 };
 
 class MetricsServer {

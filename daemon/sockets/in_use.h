@@ -17,15 +17,15 @@ namespace rnbd {
 enum class InUse : std::uint8_t { fails, waits };
 
 // How long a daemon that starts waits for each of its addresses.
-inline constexpr rtrs::Duration in_use_patience = std::chrono::seconds(2);
+inline constexpr rtrs::Duration in_use_timeout = std::chrono::seconds(2);
 
-// Tries to listen repeatedly while the address is in use, at most for `patience`. It blocks, so it
+// Tries to listen repeatedly while the address is in use, at most for `timeout`. It blocks, so it
 // is for the start of a daemon, which has nothing else to do yet. listen: returns a std::expected;
 // error_of: returns the std::error_code in its error.
 template <typename Listen, typename ErrorOf = std::identity>
-auto while_in_use(rtrs::Duration patience, Listen listen, ErrorOf error_of = {}) {
+auto while_in_use(rtrs::Duration timeout, Listen listen, ErrorOf error_of = {}) {
     constexpr std::chrono::milliseconds interval{20};
-    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto end = std::chrono::steady_clock::now() + timeout;
     for (;;) {
         auto result = listen();
         const bool in_use =

@@ -271,7 +271,7 @@ bool NbdConnection::parts_from_client() {
         phase_ = Phase::parting;
         ::shutdown(socket_.fd, SHUT_WR);
         last_bytes_.emplace(socket_.fd, reactor_.now());
-        receive_deadline_ = reactor_.now() + rtrs::LastBytes::patience;
+        receive_deadline_ = reactor_.now() + rtrs::LastBytes::interval;
         watch(*receive_deadline_);
     }
     receiving_ = Receiving::provided;
@@ -281,7 +281,7 @@ bool NbdConnection::parts_from_client() {
 
 void NbdConnection::look_at_last_bytes() {
     if (!last_bytes_->goes_on(reactor_.now())) return abort("does not end");
-    receive_deadline_ = reactor_.now() + rtrs::LastBytes::patience;
+    receive_deadline_ = reactor_.now() + rtrs::LastBytes::interval;
     watch(*receive_deadline_);
 }
 

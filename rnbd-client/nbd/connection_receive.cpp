@@ -43,8 +43,8 @@ void NbdConnection::want_input() {
     }
     if (expect_ == Expect::payload) {
         const bool at_once = std::exchange(had_time_to_send_, false);
-        const rtrs::Duration patience = options_.stall_timeout / (at_once ? stall_looks : 1);
-        payload_stalls_ = reactor_.now() + patience;
+        const rtrs::Duration timeout = options_.stall_timeout / (at_once ? stall_looks : 1);
+        payload_stalls_ = reactor_.now() + timeout;
         watch(*payload_stalls_);
     }
     if (expect_ == Expect::payload && payload_left_ >= direct_bytes_min) {

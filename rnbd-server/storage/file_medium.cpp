@@ -67,7 +67,7 @@ std::expected<void, StorageError> FileMedium::may_resize(std::uint64_t bytes,
 std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, StorageOptions::Use use) {
     if (auto may = may_resize(bytes, use); !may) return may;
     // What a look finds that has begun before is old.
-    look_.reset();
+    stat_.reset();
     seen_bytes_.reset();
     const auto now = measure();
     if (!now) return std::unexpected(now.error());
@@ -90,24 +90,24 @@ std::error_code FileMedium::check() noexcept {
     }
     // Not the whole way to it need be of that file system, or be known.
     if (answers_at_once_) {
-        if (const auto seen = Looker::glance(path_)) {
-            look_.reset();
+        if (const auto seen = StatThread::stat_cached(path_)) {
+            stat_.reset();
             unheard_checks_ = 0;
             found(*seen);
             return verdict_;
         }
     }
-    if (look_ && !look_->over.load(std::memory_order_acquire)) {
+    if (stat_ && !stat_->over.load(std::memory_order_acquire)) {
         ++unheard_checks_;
         return verdict_;
     }
     unheard_checks_ = 0;
-    if (look_) found(look_->seen);
-    look_ = looker_->look(path_);
+    if (stat_) found(stat_->result);
+    stat_ = stat_thread_->stat(path_);
     return verdict_;
 }
 
-void FileMedium::found(const Looker::Seen& seen) noexcept {
+void FileMedium::found(const StatThread::Result& seen) noexcept {
     if (kind_ == Kind::regular) seen_bytes_.reset();
     if (seen.error != 0) {
         // Whatever else keeps the path from being looked at, for a moment maybe, says nothing of
@@ -134,7 +134,7 @@ void FileMedium::ended_at(std::uint64_t bytes) {
     note_size(std::min(bytes, now.value_or(bytes)));
 }
 
-bool FileMedium::is_what_was_opened(const Looker::Seen& seen) const noexcept {
+bool FileMedium::is_what_was_opened(const StatThread::Result& seen) const noexcept {
     if (kind_ == Kind::regular) return seen.file_system == device_ && seen.inode == inode_;
     // An open device stays the same when it is given another disk.
     return S_ISBLK(seen.mode) && seen.device == device_ &&

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "rnbd-server/storage.h"
-#include "rnbd-server/storage/looker.h"
+#include "rnbd-server/storage/stat_thread.h"
 #include "rnbd-server/storage_options.h"
 #include "rtrs/base/descriptor.h"
 
@@ -97,9 +97,9 @@ class FileMedium {
     std::unexpected<StorageError> lock_failure(int fd, int error) const;
     Step still_there();
     Step give_new_size(int creating, std::uint64_t bytes);
-    void found(const Looker::Seen& seen) noexcept;
+    void found(const StatThread::Result& seen) noexcept;
     void note_size(std::optional<std::uint64_t> bytes) noexcept;
-    bool is_what_was_opened(const Looker::Seen& seen) const noexcept;
+    bool is_what_was_opened(const StatThread::Result& seen) const noexcept;
     Step measure_regular(const StorageOptions& options);
     Step measure_device(const StorageOptions& options);
     Step try_direct(const StorageOptions& options);
@@ -119,8 +119,8 @@ class FileMedium {
     StorageGeometry geometry_;
     // The state of check().
     bool answers_at_once_ = false;  // see answers_at_once()
-    std::shared_ptr<Looker> looker_;
-    std::shared_ptr<Looker::Look> look_;  // the look that is under way
+    std::shared_ptr<StatThread> stat_thread_;
+    std::shared_ptr<StatThread::Request> stat_;  // the look that is under way
     std::uint32_t unheard_checks_ = 0;
     std::error_code verdict_;
     std::optional<std::uint64_t> seen_bytes_;

@@ -238,7 +238,7 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
         return failure(EINVAL, "neither a regular file nor a block device");
     }
     answers_at_once_ = kind_ == Kind::block_device || is_of_this_machine(fd());
-    looker_ = Looker::of(status.st_dev);
+    stat_thread_ = StatThread::of(status.st_dev);
     // The ring answers EAGAIN where it should wait if this stays set.
     const int flags = ::fcntl(fd(), F_GETFL);
     if (flags < 0 || ::fcntl(fd(), F_SETFL, flags & ~O_NONBLOCK) != 0) {

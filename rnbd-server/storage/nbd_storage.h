@@ -8,7 +8,7 @@
 //
 // Writes that were acknowledged and not flushed may be lost with the NBD server. If there are any,
 // the new connection is another life of the cache, with another epoch. So is each opening; clients
-// see that unless everything was flushed before (EpochBook). And so is the time after a failed
+// see that unless everything was flushed before (EpochFile). And so is the time after a failed
 // flush: many NBD servers report only once that something cannot be written back, and then forget
 // it. For the same reason flushes are sent one at a time, so that none succeeds beside one that
 // gets the report. A change with FUA that the server already had when another request's flush

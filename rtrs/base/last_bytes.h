@@ -15,13 +15,13 @@ namespace rtrs {
 
 class LastBytes {
   public:
-    static constexpr Duration patience = std::chrono::milliseconds(500);
+    static constexpr Duration interval = std::chrono::milliseconds(500);
     // The limit for a peer that keeps taking a little.
-    static constexpr Duration patience_max = std::chrono::seconds(5);
+    static constexpr Duration time_max = std::chrono::seconds(5);
 
-    // fd: the socket's. After each `patience`, goes_on() is to be asked.
+    // fd: the socket's. After each `interval`, goes_on() is to be asked.
     LastBytes(int fd, Instant now) noexcept
-        : fd_(fd), bytes_(unacknowledged()), end_(now + patience_max) {}
+        : fd_(fd), bytes_(unacknowledged()), end_(now + time_max) {}
     // False: the peer has everything, or takes nothing any more, or has had its time.
     bool goes_on(Instant now) noexcept {
         const int before = std::exchange(bytes_, unacknowledged());

@@ -16,12 +16,12 @@ namespace {
 
 // How long to wait for the answers and the ends of the other connections, once the peer has ended
 // one in an orderly way: about a retransmission.
-constexpr Duration last_answers_patience = std::chrono::milliseconds(200);
+constexpr Duration last_answers_timeout = std::chrono::milliseconds(200);
 
 // The list of the server's chunks comes at once, or has trouble on the way.
-constexpr Duration chunks_patience = std::chrono::seconds(1);
+constexpr Duration chunks_timeout = std::chrono::seconds(1);
 // A kernel's server answers nothing on the first connection, not even heartbeats, while it opens a
-// device: its handler runs where completions are taken. Its own client has this much patience with
+// device: its handler runs where completions are taken. Its own client waits this long for
 // it. SOURCE: rnbd_srv_rdma_ev() of Linux 6.12, drivers/block/rnbd/rnbd-srv.c.
 constexpr Duration busy_timeout = kernel_heartbeat_timeout;
 
@@ -149,8 +149,8 @@ void ClientPath::peer_ended(std::error_code reason, std::string_view what) {
     if (!connected() || !orderly) return fail(reason, what);
     if (std::ranges::none_of(connections_, is_open)) return last_answers_overdue();
     if (reads_to_the_end()) return;
-    const Duration patience = std::min(last_answers_patience, options_.heartbeat_timeout);
-    last_answers_timer_.arm(environment_.clock.now() + patience);
+    const Duration timeout = std::min(last_answers_timeout, options_.heartbeat_timeout);
+    last_answers_timer_.arm(environment_.clock.now() + timeout);
     owner_.path_ending(*this);
 }
 
@@ -204,8 +204,8 @@ void ClientPath::doubt_packets(std::error_code reason) {
     // does not count as silence, however late an answer was: that was slow storage, and then
     // something else.
     const bool gave_up = answers_are_late_ && reason == Error::closed_by_peer;
-    const bool no_chunks = state == PathState::exchanging && !chunks_came_ &&
-                           now - machine_.since() >= chunks_patience;
+    const bool no_chunks =
+        state == PathState::exchanging && !chunks_came_ && now - machine_.since() >= chunks_timeout;
     const bool silent = !all_is_silent && (timed_out || no_chunks || gave_up);
     if (doubt_.ended(silent ? PacketDoubt::End::silent : PacketDoubt::End::told, now)) {
         RTRS_RARE(small_packets);
@@ -307,11 +307,11 @@ Instant ClientPath::judge_connection(std::uint16_t connection, Duration silence)
 // lost. As long as anything still moves, this side waits patiently.
 Instant ClientPath::judge_question(Connection& late) {
     const Instant now = environment_.clock.now();
-    const Duration patience = options_.heartbeat_timeout;
+    const Duration timeout = options_.heartbeat_timeout;
     const Duration quiet = late.endpoint->quiet();
     if (quiet > Duration::zero() && !late.asked_there) late.asked_there = now;
     const Duration since = late.asked_there ? std::min(quiet, now - *late.asked_there) : quiet;
-    if (!late.asked_there || since < patience) return now + patience - since;
+    if (!late.asked_there || since < timeout) return now + timeout - since;
     fail(from_errno(ETIMEDOUT), "one of its connections, from " + late.endpoint->local_address() +
                                     ", answers nothing, though the server answers on another: "
                                     "answers are lost, or something on the way keeps either");

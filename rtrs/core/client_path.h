@@ -199,7 +199,7 @@ class ClientPath final : public MessageLinkOwner {
     void apply(PathMachine::Actions actions);
     void dial(std::uint16_t connection);
     // A connection has ended. An orderly end of one connection ends the path only when the others
-    // have ended too, or when the patience with them is over.
+    // have ended too, or when their time is over.
     void peer_ended(std::error_code reason, std::string_view what);
     bool waits() const noexcept { return waits_ && machine_.state() == PathState::exchanging; }
     bool can_be_probed() const noexcept;

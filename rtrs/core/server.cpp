@@ -14,7 +14,7 @@ namespace rtrs {
 namespace {
 
 // So long a session may take to say who it is although its places are wanted by others.
-constexpr Duration half_open_patience = std::chrono::seconds(1);
+constexpr Duration half_open_timeout = std::chrono::seconds(1);
 
 bool possible(const ServerOptions& options) noexcept {
     return limits::geometry_possible(options.queue_depth, options.chunk_bytes) &&
@@ -81,7 +81,7 @@ bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
             goes_on ? 1 : std::min<std::uint32_t>(message.connection_count, places_kept_max);
         if (left.to_new >= kept + wanted) return true;
         // The next attempt finds more room. Who announces much and stays away keeps nobody out.
-        if (session == nullptr) close_half_open(environment.clock.now() - half_open_patience);
+        if (session == nullptr) close_half_open(environment.clock.now() - half_open_timeout);
     }
     tell_refusal(
         without_descriptors, request.remote_address(),

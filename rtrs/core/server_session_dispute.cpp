@@ -17,10 +17,10 @@ namespace rtrs {
 namespace {
 
 // How long an answer may take.
-constexpr Duration patience = std::chrono::seconds(1);
+constexpr Duration answer_timeout = std::chrono::seconds(1);
 // How long the answer of the newer one may take after that of the older one. No client of ours or
 // the kernel's answers by both; the one that does wants the newer one.
-constexpr Duration patience_for_newer = std::chrono::milliseconds(100);
+constexpr Duration timeout_for_newer = std::chrono::milliseconds(100);
 
 constexpr std::string_view came_back = "its permit came back on another path";
 constexpr std::string_view given_up =
@@ -42,7 +42,7 @@ void ServerSession::Inside::dispute(ServerPath& newer, ServerPath& older) {
     older_path = &older;
     older_lives = false;
     for (const auto& path : paths) path->hold_requests();
-    dispute_timer.arm(server.environment.clock.now() + patience);
+    dispute_timer.arm(server.environment.clock.now() + answer_timeout);
     older.ask();
     newer.ask();
 }
@@ -52,7 +52,7 @@ void ServerSession::Inside::lives(ServerPath& path) {
     if (&path != older_path) return;
     older_lives = true;
     if (newer_path == nullptr) return end_dispute(nullptr, {});
-    dispute_timer.arm(server.environment.clock.now() + patience_for_newer);
+    dispute_timer.arm(server.environment.clock.now() + timeout_for_newer);
 }
 
 void ServerSession::Inside::dispute_overdue() {

@@ -19,7 +19,7 @@ void Baton::give_to_waiting() noexcept {
         return;
     }
     Waiter& first = waiters_.front();
-    if (std::chrono::steady_clock::now() - first.since >= patience) {
+    if (std::chrono::steady_clock::now() - first.since >= wait_max) {
         first.handed = true;
         IntrusiveList<Waiter>::remove(first);
     } else {

@@ -24,7 +24,7 @@ namespace rtrs {
 class Baton {
   public:
     // How long others may take it before one that waits.
-    static constexpr std::chrono::milliseconds patience{1};
+    static constexpr std::chrono::milliseconds wait_max{1};
 
     void take() noexcept {
         // Polling is cheaper than sleeping for so short a time.

@@ -278,8 +278,8 @@ with Lab() as lab:
     # What the server knows outlives it, if systemd gives it a folder.
     for end in ("stop", "kill"):
         world = World(lab, f"after-{end}", keeps_state=True)
-        book = lab.path(f"after-{end}/server.writers")
-        check(os.path.exists(book), "the writer is in the book since it was told that it has it open")
+        file = lab.path(f"after-{end}/server.writers")
+        check(os.path.exists(file), "the writer is in the file since it was told that it has it open")
         world.leave()
         getattr(world.server, end)()
         world.server.start()
@@ -292,16 +292,16 @@ with Lab() as lab:
             world.h.shutdown()
             world.first.ctl("unmap", "vol")
             world.server.stop()
-            check("known" not in open(book).read(), f"who has closed is not in the book: {open(book).read()}")
+            check("known" not in open(file).read(), f"who has closed is not in the file: {open(file).read()}")
             world.server.start()
 
-    # A book that cannot be written is told of, and costs no service.
+    # A file that cannot be written is told of, and costs no service.
     world = World(lab, "full", keeps_state=True)
-    check(os.path.exists(lab.path("full/server.writers")), "the writer is in the book")
+    check(os.path.exists(lab.path("full/server.writers")), "the writer is in the file")
     os.mkdir(lab.path("full/server.writers.new"))
     world.leave()
     world.second(write=True)
     check("server.writers: Is a directory; a server that is started again may" in world.server.log(),
           "the log says what cannot be kept")
     world.come_back()
-    world.stays_out("with a book that cannot be written")
+    world.stays_out("with a file that cannot be written")

@@ -1,7 +1,7 @@
 """A stall is planted at each stage of a request; rnbdctl explain names that stage, and what ends it.
 
 But for those that our daemons do not have between each other, or not for long: lost_path (a server
-without sequences), settling and failing; tests/unit/rnbd-client/upcoming.cpp has these.
+without sequences), settling and failing; tests/unit/rnbd-client/next_event.cpp has these.
 """
 import re
 import struct

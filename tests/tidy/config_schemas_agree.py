@@ -13,7 +13,7 @@ import re
 import subprocess
 import tempfile
 
-from tidy import Report, ROOT, program, read, skip
+from tidy import Report, program, read, skip
 
 try:
     import yaml

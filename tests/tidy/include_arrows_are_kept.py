@@ -75,8 +75,8 @@ ROOMS = {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/medium_id.h", "rnbd/messages.h",
                 "rnbd-server/"] + DAEMON,
     },
-    "rnbd-server/books/": {
-        "may": BASE + ["rtrs/reactor.h", "rnbd/medium_id.h", "daemon/log/log.h", "rnbd-server/books/",
+    "rnbd-server/state/": {
+        "may": BASE + ["rtrs/reactor.h", "rnbd/medium_id.h", "daemon/log/log.h", "rnbd-server/state/",
                        "rnbd-server/storage/cache_epoch.h", "rnbd-server/storage/wait_budget.h",
                        "rnbd-server/storage/synchronize_folder.h"],
         "never": ["spdlog/"],

@@ -123,7 +123,7 @@ void TcpEndpoint::fail(std::error_code reason) {
 void TcpEndpoint::end_zero_copies() noexcept {
     if (lingers_) return;  // until the end of that
     if (reason_ || !zero_copies_->holds()) return let_go_of_held();
-    let_go_->arm(reactor_.now() + LastBytes::patience);
+    let_go_->arm(reactor_.now() + LastBytes::interval);
 }
 
 void TcpEndpoint::refuse(std::error_code reason, const std::string& what) {
@@ -192,7 +192,7 @@ void TcpEndpoint::close_step() {
 TcpEndpoint::Lingering::Lingering(TcpEndpoint& endpoint)
     : last_bytes(endpoint.fd_, endpoint.reactor_.now()),
       look(endpoint.reactor_, &endpoint, member_call<&TcpEndpoint::look_at_last_bytes>) {
-    look.arm(endpoint.reactor_.now() + LastBytes::patience);
+    look.arm(endpoint.reactor_.now() + LastBytes::interval);
 }
 
 void TcpEndpoint::await_peers_end() {
@@ -202,7 +202,7 @@ void TcpEndpoint::await_peers_end() {
 
 void TcpEndpoint::look_at_last_bytes() noexcept {
     if (!lingering_->last_bytes.goes_on(reactor_.now())) return end_lingering();
-    lingering_->look.arm(reactor_.now() + LastBytes::patience);
+    lingering_->look.arm(reactor_.now() + LastBytes::interval);
 }
 
 void TcpEndpoint::end_lingering() noexcept {

@@ -180,7 +180,7 @@ void VerbsEndpoint::accept_now() {
     connected_ = true;
     local_address_ = text_of(rdma_get_local_addr(id_));
     remote_address_ = text_of(rdma_get_peer_addr(id_));
-    shorten_receiver_patience();
+    shorten_receiver_wait();
 }
 
 // --- Both.
@@ -254,7 +254,7 @@ std::error_code VerbsEndpoint::create_queue_pair(std::uint32_t inline_bytes) {
 }
 
 // rdma_cm leaves it at 0, which means 655 ms.
-void VerbsEndpoint::shorten_receiver_patience() noexcept {
+void VerbsEndpoint::shorten_receiver_wait() noexcept {
     ibv_qp_attr attributes{};
     attributes.min_rnr_timer = receiver_not_ready_timer;
     (void)ibv_modify_qp(queue(), &attributes, IBV_QP_MIN_RNR_TIMER);
@@ -293,7 +293,7 @@ void VerbsEndpoint::established(Bytes private_data) {
         connected_ = true;
         local_address_ = text_of(rdma_get_local_addr(id_));
         remote_address_ = text_of(rdma_get_peer_addr(id_));
-        shorten_receiver_patience();
+        shorten_receiver_wait();
         private_bytes_ = std::min(private_data.size(), private_data_reply_max);
         std::ranges::copy(private_data.first(private_bytes_), private_data_.begin());
     } else {

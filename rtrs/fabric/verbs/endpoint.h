@@ -121,7 +121,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     std::error_code create_queue_pair(std::uint32_t inline_bytes);
     bool request_is_over() const noexcept;
     bool halve_sends();
-    void shorten_receiver_patience() noexcept;
+    void shorten_receiver_wait() noexcept;
     void schedule() noexcept { engine_->reactor().at_turn_end(turn_task_); }
     void fail(std::error_code reason) noexcept;
     void tell();

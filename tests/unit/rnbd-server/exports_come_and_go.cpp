@@ -118,7 +118,7 @@ TEST_CASE("exports: one that goes before it could be written to is as flushed as
     const std::string fresh = path + ".new";
     auto reactor = rtrs::Reactor::create().value();
     DeferredCompletions deferred{*reactor};
-    WriterBook writers{*reactor, ""};
+    WriterFile writers{*reactor, ""};
     MediumClaims claims;
     const ServerConfig::Export config = in_file("vol", folder.file("image"));
     const auto until = [&](auto done) {
@@ -136,7 +136,7 @@ TEST_CASE("exports: one that goes before it could be written to is as flushed as
         until([&] { return is_flushed; });
     };
     const auto life = [&](bool disk_hangs, auto with) {
-        EpochBook epochs(*reactor, path);
+        EpochFile epochs(*reactor, path);
         REQUIRE(!epochs.load());
         REQUIRE(!epochs.begin());
         if (disk_hangs) REQUIRE(::mkfifo(fresh.c_str(), 0600) == 0);

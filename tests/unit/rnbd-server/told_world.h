@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rnbd-server/books/epoch_book.h"
+#include "rnbd-server/state/epoch_file.h"
 #include "rnbd-server/target.h"
 #include "rnbd/remote_catalog.h"
 #include "rnbd/remote_volume.h"
@@ -55,8 +55,8 @@ struct World final : RemoteSessionHandler {
     rtrs::Random random{7};
     rtrs::NullTracer tracer;
     std::unique_ptr<rtrs::Fabric> tcp = rtrs::make_tcp_fabric(*reactor, {});
-    EpochBook epochs{*reactor, ""};
-    WriterBook writers{*reactor, ""};
+    EpochFile epochs{*reactor, ""};
+    WriterFile writers{*reactor, ""};
     Target target;
     rtrs::Server server;
     std::vector<std::string> news;

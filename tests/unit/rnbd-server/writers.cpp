@@ -1,6 +1,6 @@
 // Who is let in again after another one has written; and that a server which is started again knows
 // it, too.
-#include "rnbd-server/books/writers.h"
+#include "rnbd-server/state/writers.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include <fstream>
 #include <string>
 
-#include "rnbd-server/books/writer_book.h"
 #include "rnbd-server/medium_claims.h"
+#include "rnbd-server/state/writer_file.h"
 #include "rtrs/base/error.h"
 
 using namespace rnbd;
@@ -37,22 +37,22 @@ struct Folder {
     char path[64] = "/tmp/rnbd-writers-XXXXXX";
 };
 
-struct Books {
+struct Files {
     Folder folder;
     std::unique_ptr<rtrs::Reactor> reactor = rtrs::Reactor::create().value();
 };
 
 // Of the next server.
-struct Loaded final : WriterBook {
-    explicit Loaded(Books& books) : WriterBook(*books.reactor, books.folder.file()) {
+struct Loaded final : WriterFile {
+    explicit Loaded(Files& files) : WriterFile(*files.reactor, files.folder.file()) {
         REQUIRE(!load());
     }
 };
 
 template <typename Done>
-void run_until(Books& books, Done done) {
+void run_until(Files& files, Done done) {
     for (int i = 0; i < 600 && !done(); ++i) {
-        books.reactor->run_once(std::chrono::milliseconds(50));
+        files.reactor->run_once(std::chrono::milliseconds(50));
     }
     CHECK(done());
 }
@@ -134,130 +134,130 @@ TEST_CASE("writers: of too many sessions the oldest that is away is forgotten") 
 }
 
 TEST_CASE("writers: the next server knows them") {
-    Books books;
+    Files files;
     {
-        Loaded book(books);
-        book.of("vol1")->opens({0xabc, "host-a", "vol1"}, Ids{});
-        book.of("vol1")->writes(Ids{});
-        book.of("vol1")->opens({0xdef, "host b\n%", "vol1"}, Ids{});
-        book.of("vol2")->opens({5, "", "vol1"}, Ids{});
-        REQUIRE(!book.save());
+        Loaded file(files);
+        file.of("vol1")->opens({0xabc, "host-a", "vol1"}, Ids{});
+        file.of("vol1")->writes(Ids{});
+        file.of("vol1")->opens({0xdef, "host b\n%", "vol1"}, Ids{});
+        file.of("vol2")->opens({5, "", "vol1"}, Ids{});
+        REQUIRE(!file.save());
     }
-    Loaded book(books);
-    CHECK(book.of("vol1")->is_out(0xabc));
-    CHECK(book.of("vol1")->out()[0].session == "host-a");
-    CHECK(ids(book.of("vol1")->known()) == Ids{0xdef});
-    CHECK(book.of("vol1")->known()[0].session == "host b\n%");
-    CHECK(ids(book.of("vol2")->known()) == Ids{5});
-    CHECK(book.of("vol2")->known()[0].session.empty());
-    CHECK(book.of("vol2")->out().empty());
-    CHECK(book.of("vol3")->known().empty());
+    Loaded file(files);
+    CHECK(file.of("vol1")->is_out(0xabc));
+    CHECK(file.of("vol1")->out()[0].session == "host-a");
+    CHECK(ids(file.of("vol1")->known()) == Ids{0xdef});
+    CHECK(file.of("vol1")->known()[0].session == "host b\n%");
+    CHECK(ids(file.of("vol2")->known()) == Ids{5});
+    CHECK(file.of("vol2")->known()[0].session.empty());
+    CHECK(file.of("vol2")->out().empty());
+    CHECK(file.of("vol3")->known().empty());
 }
 
-TEST_CASE("writers: a book is written aside, what is newer later") {
-    Books books;
-    Loaded book(books);
+TEST_CASE("writers: a file is written aside, what is newer later") {
+    Files files;
+    Loaded file(files);
     int written = 0;
-    book.when_written([&] { ++written; });
-    book.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
+    file.when_written([&] { ++written; });
+    file.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
     SECTION("soon") {
-        book.changed();
+        file.changed();
         CHECK(written == 0);
-        run_until(books, [&] { return written == 1; });
+        run_until(files, [&] { return written == 1; });
     }
     SECTION("at once") {
-        const auto first = book.write_now();
-        REQUIRE_FALSE(book.is_written(first));
+        const auto first = file.write_now();
+        REQUIRE_FALSE(file.is_written(first));
         // While that is written.
-        book.of("vol1")->opens({2, "host-b", "vol1"}, Ids{});
-        const auto second = book.write_now();
+        file.of("vol1")->opens({2, "host-b", "vol1"}, Ids{});
+        const auto second = file.write_now();
         CHECK(second > first);
-        run_until(books, [&] { return book.is_written(first); });
-        run_until(books, [&] { return book.is_written(second); });
+        run_until(files, [&] { return file.is_written(first); });
+        run_until(files, [&] { return file.is_written(second); });
         CHECK(written == 2);
-        CHECK(ids(Loaded(books).of("vol1")->known()) == Ids{1, 2});
+        CHECK(ids(Loaded(files).of("vol1")->known()) == Ids{1, 2});
     }
-    CHECK(Loaded(books).of("vol1")->known()[0].id == 1);
+    CHECK(Loaded(files).of("vol1")->known()[0].id == 1);
 }
 
-TEST_CASE("writers: a book that cannot be written holds nobody up, and is tried again") {
-    Books books;
-    const std::string folder = std::string(books.folder.path) + "/none";
-    WriterBook book(*books.reactor, folder + "/writers");
-    REQUIRE(!book.load());
-    book.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
-    CHECK(book.save() == std::errc::no_such_file_or_directory);
-    const auto ticket = book.write_now();
-    run_until(books, [&] { return book.is_written(ticket); });
+TEST_CASE("writers: a file that cannot be written holds nobody up, and is tried again") {
+    Files files;
+    const std::string folder = std::string(files.folder.path) + "/none";
+    WriterFile file(*files.reactor, folder + "/writers");
+    REQUIRE(!file.load());
+    file.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
+    CHECK(file.save() == std::errc::no_such_file_or_directory);
+    const auto ticket = file.write_now();
+    run_until(files, [&] { return file.is_written(ticket); });
     REQUIRE(::mkdir(folder.c_str(), 0700) == 0);
-    run_until(books, [&] { return ::access(book.path().c_str(), F_OK) == 0; });
-    REQUIRE(!book.save());
-    ::unlink(book.path().c_str());
+    run_until(files, [&] { return ::access(file.path().c_str(), F_OK) == 0; });
+    REQUIRE(!file.save());
+    ::unlink(file.path().c_str());
     ::rmdir(folder.c_str());
 
-    WriterBook none(*books.reactor, "");
+    WriterFile none(*files.reactor, "");
     CHECK(none.is_written(none.write_now()));
     CHECK(!none.save());
 }
 
 TEST_CASE("writers: a medium is held by all who have it exported") {
-    Books books;
-    Loaded book(books);
-    const auto one = book.of("vol1");
-    const auto other = book.of("vol1");
+    Files files;
+    Loaded file(files);
+    const auto one = file.of("vol1");
+    const auto other = file.of("vol1");
     CHECK(one == other);
     one->opens({1, "host-a", "vol1"}, Ids{});
     CHECK(other->knows(1));
-    CHECK(book.of("vol2")->empty());
+    CHECK(file.of("vol2")->empty());
 }
 
 TEST_CASE("writers: of media that are not exported the newest are kept") {
-    Books books;
+    Files files;
     constexpr auto left_max = MediumRecords<Writers>::left_max;
     {
-        Loaded book(books);
-        const auto held = book.of("held");
+        Loaded file(files);
+        const auto held = file.of("held");
         held->opens({1, "host-a", "vol1"}, Ids{});
         for (std::size_t i = 0; i < left_max; ++i) {
-            const auto left = book.of(std::to_string(i));
+            const auto left = file.of(std::to_string(i));
             left->opens({2, "host-a", "vol1"}, Ids{});
-            book.of("nobody may hold writes for it");
+            file.of("nobody may hold writes for it");
         }
-        CHECK(book.of("0")->knows(2));  // let go of once more
-        REQUIRE(!book.save());
+        CHECK(file.of("0")->knows(2));  // let go of once more
+        REQUIRE(!file.save());
     }
-    Loaded book(books);
-    CHECK(book.of("0")->knows(2));
-    book.of("one more")->opens({3, "host-a", "vol1"}, Ids{});
-    CHECK(book.of("0")->knows(2));
-    CHECK(book.of("held")->knows(1));
-    CHECK(!book.of("1")->knows(2));
-    CHECK(!book.of("2")->knows(2));
-    CHECK(book.of("3")->knows(2));
+    Loaded file(files);
+    CHECK(file.of("0")->knows(2));
+    file.of("one more")->opens({3, "host-a", "vol1"}, Ids{});
+    CHECK(file.of("0")->knows(2));
+    CHECK(file.of("held")->knows(1));
+    CHECK(!file.of("1")->knows(2));
+    CHECK(!file.of("2")->knows(2));
+    CHECK(file.of("3")->knows(2));
 }
 
 TEST_CASE("writers: what is known of a medium is known of it by its new name") {
-    Books books;
-    Loaded book(books);
-    book.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
-    book.take_over("uuid", "vol1");
-    CHECK(book.of("uuid")->knows(1));
-    CHECK(book.of("vol1")->empty());
+    Files files;
+    Loaded file(files);
+    file.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
+    file.take_over("uuid", "vol1");
+    CHECK(file.of("uuid")->knows(1));
+    CHECK(file.of("vol1")->empty());
     SECTION("unless that is known itself") {
-        book.of("vol1")->opens({2, "host-a", "vol1"}, Ids{});
-        book.take_over("uuid", "vol1");
-        CHECK(ids(book.of("uuid")->known()) == Ids{1});
-        CHECK(book.of("vol1")->knows(2));
+        file.of("vol1")->opens({2, "host-a", "vol1"}, Ids{});
+        file.take_over("uuid", "vol1");
+        CHECK(ids(file.of("uuid")->known()) == Ids{1});
+        CHECK(file.of("vol1")->knows(2));
     }
     SECTION("or the former one is exported") {
-        const auto exported = book.of("uuid");
-        book.take_over("other", "uuid");
+        const auto exported = file.of("uuid");
+        file.take_over("other", "uuid");
         CHECK(exported->knows(1));
-        CHECK(book.of("other")->empty());
+        CHECK(file.of("other")->empty());
     }
-    book.take_over("uuid", "uuid");
-    book.take_over("uuid", "nothing");
-    CHECK(book.of("uuid")->knows(1));
+    file.take_over("uuid", "uuid");
+    file.take_over("uuid", "nothing");
+    CHECK(file.of("uuid")->knows(1));
 }
 
 TEST_CASE("writers: of another export it may be another device's life") {
@@ -291,11 +291,11 @@ TEST_CASE("media are named by their uuid, those without one by their export") {
     CHECK(medium_name(medium, "vol1") == "/uuid/00112233-4455-6677-8899-aabbccddeeff");
 }
 
-TEST_CASE("writers: lines that are not of the book's form are skipped, and told of") {
-    Books books;
+TEST_CASE("writers: lines that are not of the file's form are skipped, and told of") {
+    Files files;
     bool damaged = false;
     {
-        std::ofstream file(books.folder.file());
+        std::ofstream file(files.folder.file());
         SECTION("lines") {
             file
                 << "rnbd-server writers 2\nknown\nknown zz vol1 =\nknown 0 vol1 =\nwhat 1 vol1 =\n"
@@ -307,17 +307,17 @@ TEST_CASE("writers: lines that are not of the book's form are skipped, and told 
             for (int i = 1; i < 3000; ++i) file << "known " << i << " vol2 = vol2\n";
         }
     }
-    WriterBook book(*books.reactor, books.folder.file());
-    CHECK(book.load() == (damaged ? rtrs::from_errno(EBADMSG) : std::error_code{}));
-    CHECK(book.of("vol1")->known().empty());
-    CHECK(book.of("vol1")->out().size() <= 2);
-    CHECK(book.of("vol2")->known().size() <= Writers::known_max);
+    WriterFile file(*files.reactor, files.folder.file());
+    CHECK(file.load() == (damaged ? rtrs::from_errno(EBADMSG) : std::error_code{}));
+    CHECK(file.of("vol1")->known().empty());
+    CHECK(file.of("vol1")->out().size() <= 2);
+    CHECK(file.of("vol2")->known().size() <= Writers::known_max);
 }
 
-TEST_CASE("writers: a file that is no book is told of") {
-    Books books;
-    std::ofstream(books.folder.file()) << "rnbd-server writers 1\nknown 1 vol1 = vol1\n";
-    WriterBook book(*books.reactor, books.folder.file());
-    CHECK(book.load() == rtrs::from_errno(EBADMSG));
-    CHECK(book.of("vol1")->empty());
+TEST_CASE("writers: a file that is no file is told of") {
+    Files files;
+    std::ofstream(files.folder.file()) << "rnbd-server writers 1\nknown 1 vol1 = vol1\n";
+    WriterFile file(*files.reactor, files.folder.file());
+    CHECK(file.load() == rtrs::from_errno(EBADMSG));
+    CHECK(file.of("vol1")->empty());
 }

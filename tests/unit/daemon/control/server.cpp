@@ -317,7 +317,7 @@ TEST_CASE(
 
     auto reactor = std::move(rtrs::Reactor::create().value());
     const auto second =
-        ControlServer::create(*reactor, {.socket_path = world.path(), .in_use_patience = 50ms});
+        ControlServer::create(*reactor, {.socket_path = world.path(), .in_use_timeout = 50ms});
     REQUIRE_FALSE(second);
     CHECK(second.error() == rtrs::from_errno(EADDRINUSE));
     CHECK(world.call("echo"));
@@ -364,7 +364,7 @@ TEST_CASE("control server: a socket that is heard for a moment more is waited fo
         ::close(dying);
     });
     auto reactor = std::move(rtrs::Reactor::create().value());
-    auto server = ControlServer::create(*reactor, {.socket_path = path, .in_use_patience = 5min});
+    auto server = ControlServer::create(*reactor, {.socket_path = path, .in_use_timeout = 5min});
     end.join();
     REQUIRE(server);
     bool closed = false;

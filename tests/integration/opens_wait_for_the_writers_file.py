@@ -1,11 +1,11 @@
-"""An open of a volume that others may write, too, waits until the book of writers is written: not for ever, and whatever
-happens to its session, its export or the server meanwhile. A pipe that nobody reads is a disk that does not write the book."""
+"""An open of a volume that others may write, too, waits until the writers' file is written: not for ever, and whatever
+happens to its session, its export or the server meanwhile. A pipe that nobody reads is a disk that does not write that file."""
 from harness import *
 from nbd_clients import connected
 
 
 class World:
-    """A server whose book hangs, and a client that waits for its device."""
+    """A server whose writers' file hangs, and a client that waits for its device."""
 
     def __init__(self, lab, name):
         self.lab, self.name = lab, name
@@ -23,7 +23,7 @@ class World:
     def device(self):
         return self.client.status()["devices"][0]
 
-    def book_goes_on(self):
+    def file_goes_on(self):
         """Who waits in open(2) for a reader gets one, and whoever comes later finds no pipe."""
         reader = os.open(self.pipe, os.O_RDONLY | os.O_NONBLOCK)
         os.unlink(self.pipe)
@@ -44,26 +44,26 @@ class World:
 
 with Lab() as lab:
     world = World(lab, "patience")
-    world.opens("though the book is not written")
+    world.opens("though the file is not written")
     said = world.server.log()
     check("server.writers: not written for 5 s, host-a has vol open all the same" in said, said)
-    world.book_goes_on()
+    world.file_goes_on()
 
     world = World(lab, "written")
-    world.book_goes_on()
-    world.opens("as soon as there is an end to the writing of the book")
+    world.file_goes_on()
+    world.opens("as soon as there is an end to the writing of the file")
     check("not written for" not in world.server.log(), world.server.log())
 
     world = World(lab, "session")
     world.client.kill()
     wait_until("its session is gone", lambda: not world.server.status()["sessions"])
-    world.book_goes_on()
+    world.file_goes_on()
     world.client.start()
     world.opens("by the next life of its client")
 
     world = World(lab, "export")
     world.server.ctl("exports", "remove", "vol", "--force")
-    world.book_goes_on()
+    world.file_goes_on()
     wait_until("the client hears that there is none", lambda: "no such export" in world.device()["reason"])
     world.server.ctl("exports", "add", "vol", world.image, "--allow", "host-a=rw", "--allow", "host-b=rw")
     world.opens("once there is one again")
@@ -71,18 +71,18 @@ with Lab() as lab:
     world = World(lab, "storage")
     os.rename(world.image, f"{world.image}.away")
     wait_until("the server has seen that", lambda: world.server.status()["exports"][0]["state"] != "ready")
-    world.book_goes_on()
+    world.file_goes_on()
     check(world.device()["state"] == "opening", f"it is not open: {world.device()}")
     os.rename(f"{world.image}.away", world.image)
     world.opens("once its file is back")
 
     world = World(lab, "stop")
-    world.server_ends("though the book hangs")
+    world.server_ends("though the file hangs")
     os.unlink(world.pipe)
     world.server.start()
     world.opens("by the server that is started again")
     # Also if nothing was under way there before.
     for name in ("server.writers", "server.epochs"):
         os.mkfifo(lab.path(f"stop/{name}.new"))
-    world.server_ends("though its books cannot be written")
+    world.server_ends("though its files cannot be written")
     check(world.server.log().count("imed out") >= 2, world.server.log())

@@ -1,11 +1,11 @@
-#include "rnbd-client/upcoming.h"
+#include "rnbd-client/next_event.h"
 
 #include <algorithm>
 
 namespace rnbd {
 namespace {
 
-using Event = Upcoming::Event;
+using Kind = NextEvent::Kind;
 using Stage = rtrs::RequestStatus::Stage;
 using rtrs::PathState;
 
@@ -18,65 +18,65 @@ const rtrs::PathStatus* find(const rtrs::ClientSessionStatus& session, const std
     return found == session.paths.end() ? nullptr : &*found;
 }
 
-std::optional<Upcoming> connect_of(const rtrs::PathStatus& path, rtrs::Instant now) {
+std::optional<NextEvent> connect_of(const rtrs::PathStatus& path, rtrs::Instant now) {
     switch (path.state) {
         case PathState::closing:
         case PathState::closed:
             return std::nullopt;
         case PathState::backoff:
-            return Upcoming{Event::connect, path.label, left(path.next_attempt.value_or(now), now)};
+            return NextEvent{Kind::connect, path.label, left(path.next_attempt.value_or(now), now)};
         case PathState::idle:
         case PathState::connecting:
         case PathState::exchanging:
         case PathState::connected:
         case PathState::draining:
-            return Upcoming{Event::connect, path.label, std::nullopt};
+            return NextEvent{Kind::connect, path.label, std::nullopt};
     }
     return std::nullopt;
 }
 
 // The path that may be connected first.
-Upcoming first_connect(const rtrs::ClientSessionStatus& session, rtrs::Instant now) {
-    std::optional<Upcoming> best;
+NextEvent first_connect(const rtrs::ClientSessionStatus& session, rtrs::Instant now) {
+    std::optional<NextEvent> best;
     for (const auto& path : session.paths) {
         if (path.state == PathState::idle) continue;
         const auto one = connect_of(path, now);
-        const auto delay = [](const Upcoming& what) {
+        const auto delay = [](const NextEvent& what) {
             return what.in.value_or(rtrs::Duration::zero());
         };
         if (one && (!best || delay(*one) < delay(*best))) best = one;
     }
-    return best.value_or(Upcoming{Event::no_attempt, "", std::nullopt});
+    return best.value_or(NextEvent{Kind::no_attempt, "", std::nullopt});
 }
 
-void add_in_flight(std::vector<Upcoming>& all, const rtrs::RequestStatus& request,
+void add_in_flight(std::vector<NextEvent>& all, const rtrs::RequestStatus& request,
                    const rtrs::PathStatus* path, const rtrs::ClientSessionOptions& options,
                    rtrs::Instant now) {
     if (path == nullptr || path->state != PathState::connected) {
-        all.push_back({Event::path_drained, request.path, std::nullopt});
+        all.push_back({Kind::path_drained, request.path, std::nullopt});
         return;
     }
     const rtrs::Instant probe = request.posted + options.request_deadline;
     if (probe > now) {
-        all.push_back({Event::probe, path->label, probe - now});
+        all.push_back({Kind::probe, path->label, probe - now});
     } else if (now - probe > options.probe_timeout) {
         // Without a word from the server it would have lost the path by now.
-        all.push_back({Event::answer, path->label, std::nullopt});
+        all.push_back({Kind::answer, path->label, std::nullopt});
     }
     if (!path->dead_at) return;
     // The probe that is to come gives it less time.
     const rtrs::Instant dead =
         probe > now ? std::min(*path->dead_at, probe + options.probe_timeout) : *path->dead_at;
-    all.push_back({Event::path_dead, path->label, left(dead, now)});
+    all.push_back({Kind::path_dead, path->label, left(dead, now)});
 }
 
 // What ends the waiting whatever happens to paths.
-void add_limit(std::vector<Upcoming>& all, const rtrs::ClientSessionOptions& options,
+void add_limit(std::vector<NextEvent>& all, const rtrs::ClientSessionOptions& options,
                std::optional<rtrs::Instant> until, rtrs::Instant now) {
     if (until) {
-        all.push_back({Event::fail, "", left(*until, now)});
+        all.push_back({Kind::fail, "", left(*until, now)});
     } else if (!options.longest_hold()) {
-        all.push_back({Event::held_for_ever, "", std::nullopt});
+        all.push_back({Kind::held_for_ever, "", std::nullopt});
     }
 }
 
@@ -85,55 +85,55 @@ std::optional<rtrs::Instant> earlier(std::optional<rtrs::Instant> a,
     return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
-Event event_of(DeviceStall::Stage stage) {
+Kind event_of(DeviceStall::Stage stage) {
     switch (stage) {
         case DeviceStall::Stage::payload:
-            return Event::payload;
+            return Kind::payload;
         case DeviceStall::Stage::own_share:
-            return Event::own_answers;
+            return Kind::own_answers;
         case DeviceStall::Stage::permit:
-            return Event::permit;
+            return Kind::permit;
         case DeviceStall::Stage::left_behind:
-            return Event::left_behind;
+            return Kind::left_behind;
         case DeviceStall::Stage::answered:
-            return Event::taken;
+            return Kind::taken;
     }
-    return Event::taken;
+    return Kind::taken;
 }
 
 }  // namespace
 
-const char* to_string(Event event) noexcept {
+const char* to_string(Kind event) noexcept {
     switch (event) {
-        case Event::probe:
+        case Kind::probe:
             return "probe";
-        case Event::answer:
+        case Kind::answer:
             return "answer";
-        case Event::path_dead:
+        case Kind::path_dead:
             return "path_dead";
-        case Event::path_drained:
+        case Kind::path_drained:
             return "path_drained";
-        case Event::connect:
+        case Kind::connect:
             return "connect";
-        case Event::no_attempt:
+        case Kind::no_attempt:
             return "no_attempt";
-        case Event::reopen:
+        case Kind::reopen:
             return "reopen";
-        case Event::fence:
+        case Kind::fence:
             return "fence";
-        case Event::fail:
+        case Kind::fail:
             return "fail";
-        case Event::held_for_ever:
+        case Kind::held_for_ever:
             return "held_for_ever";
-        case Event::payload:
+        case Kind::payload:
             return "payload";
-        case Event::own_answers:
+        case Kind::own_answers:
             return "own_answers";
-        case Event::permit:
+        case Kind::permit:
             return "permit";
-        case Event::left_behind:
+        case Kind::left_behind:
             return "left_behind";
-        case Event::taken:
+        case Kind::taken:
             return "taken";
     }
     return "?";
@@ -173,11 +173,11 @@ const char* word_of(Stage stage) noexcept {
     return "?";
 }
 
-std::vector<Upcoming> upcoming(const rtrs::RequestStatus& request,
-                               const rtrs::ClientSessionStatus& session,
-                               const rtrs::ClientSessionOptions& options,
-                               std::optional<rtrs::Instant> fails_at, rtrs::Instant now) {
-    std::vector<Upcoming> all;
+std::vector<NextEvent> next_events(const rtrs::RequestStatus& request,
+                                   const rtrs::ClientSessionStatus& session,
+                                   const rtrs::ClientSessionOptions& options,
+                                   std::optional<rtrs::Instant> fails_at, rtrs::Instant now) {
+    std::vector<NextEvent> all;
     const rtrs::PathStatus* const path = find(session, request.path);
     // The path comes back, or the server says over another one that it has finished with it.
     const auto path_over = [&] {
@@ -186,8 +186,8 @@ std::vector<Upcoming> upcoming(const rtrs::RequestStatus& request,
         });
         const auto connect = path == nullptr ? std::nullopt : connect_of(*path, now);
         if (connect) all.push_back(*connect);
-        if (asked) all.push_back({Event::fence, "", std::nullopt});
-        if (all.empty()) all.push_back({Event::no_attempt, request.path, std::nullopt});
+        if (asked) all.push_back({Kind::fence, "", std::nullopt});
+        if (all.empty()) all.push_back({Kind::no_attempt, request.path, std::nullopt});
     };
     switch (request.stage) {
         case Stage::in_flight:
@@ -198,7 +198,7 @@ std::vector<Upcoming> upcoming(const rtrs::RequestStatus& request,
             add_limit(all, options, earlier(session.hold_until, fails_at), now);
             break;
         case Stage::owner:
-            all.push_back({Event::reopen, "", std::nullopt});
+            all.push_back({Kind::reopen, "", std::nullopt});
             add_limit(all, options, fails_at, now);
             break;
         case Stage::lost_path:
@@ -207,13 +207,13 @@ std::vector<Upcoming> upcoming(const rtrs::RequestStatus& request,
             break;
         case Stage::settling:
             if (session.protection == rtrs::Protection::exactly_once) {
-                all.push_back({Event::fence, "", std::nullopt});
+                all.push_back({Kind::fence, "", std::nullopt});
             } else {
                 path_over();
             }
             break;
         case Stage::failing:
-            all.push_back({Event::fail, "", rtrs::Duration::zero()});
+            all.push_back({Kind::fail, "", rtrs::Duration::zero()});
             break;
     }
     // Of two timers the one that is due first is first.
@@ -223,16 +223,17 @@ std::vector<Upcoming> upcoming(const rtrs::RequestStatus& request,
     return all;
 }
 
-std::vector<Upcoming> upcoming_of_held(const rtrs::ClientSessionStatus& session,
-                                       const rtrs::ClientSessionOptions& options,
-                                       std::optional<rtrs::Instant> fails_at, rtrs::Instant now) {
-    std::vector<Upcoming> all{session.link_up ? Upcoming{Event::reopen, "", std::nullopt}
-                                              : first_connect(session, now)};
+std::vector<NextEvent> next_events_of_held(const rtrs::ClientSessionStatus& session,
+                                           const rtrs::ClientSessionOptions& options,
+                                           std::optional<rtrs::Instant> fails_at,
+                                           rtrs::Instant now) {
+    std::vector<NextEvent> all{session.link_up ? NextEvent{Kind::reopen, "", std::nullopt}
+                                               : first_connect(session, now)};
     add_limit(all, options, fails_at, now);
     return all;
 }
 
-Upcoming upcoming(const DeviceStall& stall, rtrs::Instant now) {
+NextEvent next_event(const DeviceStall& stall, rtrs::Instant now) {
     std::optional<rtrs::Duration> in;
     if (stall.until) in = left(*stall.until, now);
     return {event_of(stall.stage), "", in};

@@ -1,4 +1,4 @@
-#include "rnbdctl/asking.h"
+#include "rnbdctl/ask_daemons.h"
 
 #include <fmt/format.h>
 
@@ -14,10 +14,10 @@
 #include "daemon/control/client.h"
 #include "daemon/version.h"
 #include "rnbdctl/colour.h"
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 #include "rnbdctl/rates.h"
 #include "rnbdctl/saving.h"
-#include "rnbdctl/screen.h"
+#include "rnbdctl/terminal_size.h"
 #include "rnbdctl/units.h"
 
 namespace rnbd {

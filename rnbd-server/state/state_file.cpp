@@ -1,4 +1,4 @@
-#include "rnbd-server/books/state_file.h"
+#include "rnbd-server/state/state_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 // A machine that starts opens a thousand volumes at once: one write of the file for all of them.
 constexpr rtrs::Duration write_delay = 500ms;
 constexpr rtrs::Duration retry_delay = 5s;
-constexpr rtrs::Duration last_patience = 2s;
+constexpr rtrs::Duration last_timeout = 2s;
 
 std::error_code last_error() { return rtrs::from_errno(errno); }
 
@@ -161,22 +161,22 @@ void StateFile::has_ended(Ticket version, std::error_code error) {
     ended_(error);
 }
 
-std::error_code StateFile::write_within(rtrs::Duration patience) {
+std::error_code StateFile::write_within(rtrs::Duration timeout) {
     if (path_.empty()) return {};
     const Ticket version = ++version_;
     const std::function<std::error_code()> work = [file = file_, version, text = text_()] {
         return file->write(version, text);
     };
-    auto call = rtrs::DetachedCall<std::error_code>::start(work, "rnbd-book-write");
+    auto call = rtrs::DetachedCall<std::error_code>::start(work, "rnbd-state");
     if (!call) return note(version, work());
     // What goes on is over later, as is what it waits for.
-    if (!call->wait_for(patience)) return rtrs::from_errno(ETIMEDOUT);
+    if (!call->wait_for(timeout)) return rtrs::from_errno(ETIMEDOUT);
     return note(version, call->result());
 }
 
 std::error_code StateFile::save() {
     timer_.disarm();
-    const std::error_code error = write_within(last_patience);
+    const std::error_code error = write_within(last_timeout);
     // What is in the way of the last one is not waited for either.
     if (error == std::errc::timed_out) helper_.abandon();
     return error;

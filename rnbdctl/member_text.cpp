@@ -1,4 +1,4 @@
-#include "rnbdctl/members.h"
+#include "rnbdctl/member_text.h"
 
 #include <fmt/format.h>
 

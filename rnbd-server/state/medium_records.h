@@ -1,6 +1,6 @@
-// The records that a book has of media: of all that are exported, and of the newest of those that
-// were exported before. They are kept by medium and not by the name of the export, because the same
-// file may meanwhile be exported under another name, and another file under its name.
+// The records that a state file has of media: of all that are exported, and of the newest of those
+// that were exported before. They are kept by medium and not by the name of the export, because the
+// same file may meanwhile be exported under another name, and another file under its name.
 //
 // THREAD: any; one at a time.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace rnbd {
 
-// The name of a medium in the books: its uuid, or if it has none, the name of the export that
+// The name of a medium in the state files: its uuid, or if it has none, the name of the export that
 // stands for it. The two cannot be confused, because no name of an export begins with '/'.
 inline std::string medium_name(const MediumId& medium, const std::string& export_name) {
     const std::string uuid = to_text(medium.uuid);

@@ -5,7 +5,7 @@
 // meanwhile; whoever has to know that something is in the file waits for a ticket. If there is no
 // thread to be had, the loop writes.
 //
-// OWNER: a book. THREAD: the reactor's (rtrs/reactor.h).
+// OWNER: EpochFile, WriterFile. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ class StateFile {
     // As write(), but it waits no longer than this, while the loop stands still, if there is a
     // thread to be had. What takes longer goes on.
     // ERRORS: as write(), and ETIMEDOUT.
-    std::error_code write_within(rtrs::Duration patience);
+    std::error_code write_within(rtrs::Duration timeout);
     // For the end: as write(), but it waits two seconds at most.
     // ERRORS: as write(), and ETIMEDOUT.
     std::error_code save();

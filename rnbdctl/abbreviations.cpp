@@ -1,4 +1,4 @@
-#include "rnbdctl/words.h"
+#include "rnbdctl/abbreviations.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "rnbd-server/books/epoch_book.h"
+#include "rnbd-server/state/epoch_file.h"
 
 #include <fmt/format.h>
 
@@ -27,14 +27,14 @@ std::uint64_t new_salt() { return rtrs::Random::from_entropy().next() | 1; }
 
 }  // namespace
 
-EpochBook::EpochBook(rtrs::Reactor& reactor, std::string path,
+EpochFile::EpochFile(rtrs::Reactor& reactor, std::string path,
                      WaitBudget::Clock::duration loss_wait)
     : wait_budget_(loss_wait, loss_share),
       file_(
           reactor, std::move(path), [this] { return text(); },
           [this](std::error_code error) { ended(error); }) {}
 
-std::error_code EpochBook::load() {
+std::error_code EpochFile::load() {
     const std::expected<std::string, std::error_code> text = file_.read();
     if (!text)
         return text.error() == std::errc::no_such_file_or_directory ? std::error_code{}
@@ -50,7 +50,7 @@ std::error_code EpochBook::load() {
     return error ? distrust(error) : error;
 }
 
-bool EpochBook::parse(const std::string& text) {
+bool EpochFile::parse(const std::string& text) {
     std::istringstream file(text);
     std::string line;
     if (!std::getline(file, line) || line != first_line) return false;
@@ -70,18 +70,18 @@ bool EpochBook::parse(const std::string& text) {
 
 // What the file says of being flushed will be wrong soon, and nobody may believe it; what it says
 // of being lost stays there.
-std::error_code EpochBook::distrust(std::error_code error) {
+std::error_code EpochFile::distrust(std::error_code error) {
     entries_.clear();
     salt_ = new_salt();
     return error;
 }
 
-std::error_code EpochBook::begin() {
+std::error_code EpochFile::begin() {
     begun_ = true;
     return changed_ && is_kept() ? file_.write() : std::error_code{};
 }
 
-EpochBook::Ticket EpochBook::opens(const std::string& medium, std::uint64_t storage_epoch) {
+EpochFile::Ticket EpochFile::opens(const std::string& medium, std::uint64_t storage_epoch) {
     if (storage_epoch <= epoch_without_cache) return 0;
     Entry& entry = entries_.of(medium);
     // Of this life alone.
@@ -102,7 +102,7 @@ EpochBook::Ticket EpochBook::opens(const std::string& medium, std::uint64_t stor
     return begun_ ? write_now() : 0;
 }
 
-std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage_epoch,
+std::uint64_t EpochFile::opened(const std::string& medium, std::uint64_t storage_epoch,
                                 Ticket ticket) {
     if (storage_epoch <= epoch_without_cache) return storage_epoch;
     Entry& entry = entries_.of(medium);
@@ -117,17 +117,17 @@ std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage
     return entry.shown;
 }
 
-void EpochBook::was_not_opened(const std::string& medium) {
+void EpochFile::was_not_opened(const std::string& medium) {
     Entry* const entry = entries_.find(medium);
     if (entry != nullptr) entry->flushed |= std::exchange(entry->was_flushed, false);
 }
 
-void EpochBook::flushed(const std::string& medium) {
+void EpochFile::flushed(const std::string& medium) {
     Entry* const entry = entries_.find(medium);
     if (entry != nullptr && !entry->empty()) entry->flushed = true;
 }
 
-void EpochBook::lost(const std::string& medium) {
+void EpochFile::lost(const std::string& medium) {
     Entry* const entry = entries_.find(medium);
     if (entry == nullptr || entry->empty()) return;
     entry->lost = true;
@@ -152,9 +152,9 @@ void EpochBook::lost(const std::string& medium) {
     file_.write_now();
 }
 
-std::error_code EpochBook::save() { return is_kept() ? file_.save() : std::error_code{}; }
+std::error_code EpochFile::save() { return is_kept() ? file_.save() : std::error_code{}; }
 
-void EpochBook::ended(std::error_code error) {
+void EpochFile::ended(std::error_code error) {
     if (error && error != logged_error_) {
         logger("rnbd.server")
             .error(
@@ -166,7 +166,7 @@ void EpochBook::ended(std::error_code error) {
     logged_error_ = error;
 }
 
-std::string EpochBook::text() const {
+std::string EpochFile::text() const {
     std::string text = fmt::format("{}\n", first_line);
     entries_.for_each([&](const std::string& medium, const Entry& entry) {
         if (entry.empty()) return;

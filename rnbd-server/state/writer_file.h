@@ -1,10 +1,10 @@
-// The writers of all media (rnbd-server/books/writers.h), kept in a file, so that a restarted
+// The writers of all media (rnbd-server/state/writers.h), kept in a file, so that a restarted
 // server still knows which writers are out, and which are known. Media are named by medium_name().
 //
 // When a write puts a writer out, that is in the file before the write is made. If others may write
 // too, a writer that becomes known is in the file before its open is answered. Both wait for the
-// book's ticket. So a server that is started after another one was killed knows each writer that
-// may hold writes. All other changes, such as a close, are in the file within a second.
+// ticket of write_now(). So a server that is started after another one was killed knows each writer
+// that may hold writes. All other changes, such as a close, are in the file within a second.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -15,21 +15,21 @@
 #include <system_error>
 #include <utility>
 
-#include "rnbd-server/books/medium_records.h"
-#include "rnbd-server/books/state_file.h"
-#include "rnbd-server/books/writers.h"
+#include "rnbd-server/state/medium_records.h"
+#include "rnbd-server/state/state_file.h"
+#include "rnbd-server/state/writers.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
 
-class WriterBook {
+class WriterFile {
   public:
     using Ticket = StateFile::Ticket;
 
     // path: empty to keep nothing. reactor: outlives this.
-    WriterBook(rtrs::Reactor& reactor, std::string path);
-    WriterBook(const WriterBook&) = delete;
-    WriterBook& operator=(const WriterBook&) = delete;
+    WriterFile(rtrs::Reactor& reactor, std::string path);
+    WriterFile(const WriterFile&) = delete;
+    WriterFile& operator=(const WriterFile&) = delete;
 
     const std::string& path() const noexcept { return file_.path(); }
     // Called before anything else. An absent file counts as an empty one. After an error, later
@@ -44,15 +44,15 @@ class WriterBook {
     void take_over(const std::string& medium, const std::string& former) {
         if (media_.take_over(medium, former)) changed();
     }
-    // The book has changed; it is written soon. Errors are logged, and it is tried again.
+    // The content has changed; it is written soon. Errors are logged, and it is tried again.
     void changed() { file_.changed(); }
-    // The book is written at once. When is_written() is true for the ticket, the present content of
-    // the book is in the file, or could not be written.
+    // The file is written at once. When is_written() is true for the ticket, the present content is
+    // in the file, or could not be written.
     Ticket write_now() { return file_.write_now(); }
     bool is_written(Ticket ticket) const noexcept { return file_.is_over(ticket); }
-    // written: called whenever the book was written, or could not be. Not from inside write_now().
+    // written: called whenever the file was written, or could not be. Not from inside write_now().
     void when_written(std::function<void()> written) { written_ = std::move(written); }
-    // For the end: when this returns without an error, the book is in the file.
+    // For the end: when this returns without an error, the content is in the file.
     // ERRORS: as StateFile::save().
     std::error_code save() { return file_.save(); }
 

@@ -12,8 +12,9 @@
 //             by the same export
 //   out       opens                                    refused
 //
-// A writer that the server does not know may open: the server may have lost its book, or be another
-// server. A write of a client that says no writer number (a kernel client) puts others out, too.
+// A writer that the server does not know may open: the server may have lost its state file, or be
+// another server. A write of a client that says no writer number (a kernel client) puts others out,
+// too.
 //
 // Pure: no I/O. THREAD: any; one at a time.
 #pragma once

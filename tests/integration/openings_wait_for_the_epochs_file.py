@@ -1,11 +1,11 @@
-"""An export whose last flush is noted waits until the book says that it is in use: not for ever, and nobody else waits. A pipe
-that nobody reads is a disk that does not write the book."""
+"""An export whose last flush is noted waits until the epochs' file says that it is in use: not for ever, and nobody else waits. A pipe
+that nobody reads is a disk that does not write that file."""
 from harness import *
 from nbd_clients import connected
 
 
 class World:
-    """A server that has noted the last flush of vol, does not export it now, and cannot write its book."""
+    """A server that has noted the last flush of vol, does not export it now, and cannot write its epochs' file."""
 
     def __init__(self, lab, name):
         self.lab, self.name = lab, name
@@ -14,7 +14,7 @@ class World:
         self.both = [self.export("other"), self.export("vol")]
         self.server = lab.server(self.both, name=f"{name}-server", prefix=["env", f"STATE_DIRECTORY={lab.path(name)}"])
         check(self.server.stop() == 0, "it ends in order")
-        check(self.book().count("flushed") == 2, self.book())
+        check(self.file().count("flushed") == 2, self.file())
         self.server.config_with(lambda config: config.update(exports=self.both[:1]))
         self.server.start()
         self.pipe = lab.path(f"{name}/server.epochs.new")
@@ -26,7 +26,7 @@ class World:
     def export(self, name):
         return {"name": name, "path": self.lab.path(f"{self.name}/{name}.img"), "size": "1MiB", "allow": self.allow}
 
-    def book(self):
+    def file(self):
         with open(self.lab.path(f"{self.name}/server.epochs")) as text:
             return text.read()
 
@@ -36,7 +36,7 @@ class World:
     def volume(self):
         return next(one for one in self.server.status()["exports"] if one["name"] == "vol")
 
-    def book_goes_on(self):
+    def file_goes_on(self):
         """Who waits in open(2) for a reader gets one, and whoever comes later finds no pipe."""
         reader = os.open(self.pipe, os.O_RDONLY | os.O_NONBLOCK)
         os.unlink(self.pipe)
@@ -54,20 +54,20 @@ with Lab() as lab:
     seen = world.volume()
     check(seen["state"] == "waiting" and "server.epochs is being written" in seen["reason"], f"{seen}")
     world.writes("other")
-    wait_until("the device is open though the book is not written", lambda: world.device("vol")["state"] == "open")
+    wait_until("the device is open though that file is not written", lambda: world.device("vol")["state"] == "open")
     said = world.server.log()
     check("server.epochs: not written for 2 s; " in said and "vol.img is exported all the same" in said, said)
     world.writes("vol")
-    world.book_goes_on()
+    world.file_goes_on()
 
     world = World(lab, "written")
-    world.book_goes_on()
+    world.file_goes_on()
     wait_until("the device is open", lambda: world.device("vol")["state"] == "open")
     world.writes("vol")
     check("not written for" not in world.server.log(), world.server.log())
 
     world = World(lab, "stop")
-    check(world.server.stop() == 0, "it ends though its books cannot be written")
+    check(world.server.stop() == 0, "it ends though its files cannot be written")
     check("imed out" in world.server.log(), world.server.log())
     os.unlink(world.pipe)
     world.server.config_with(lambda config: config.update(exports=world.both))

@@ -1,4 +1,4 @@
-#include "rnbd-server/books/writer_book.h"
+#include "rnbd-server/state/writer_file.h"
 
 #include <fmt/format.h>
 
@@ -45,12 +45,12 @@ std::string from_word(std::string_view word) {
 
 }  // namespace
 
-WriterBook::WriterBook(rtrs::Reactor& reactor, std::string path)
+WriterFile::WriterFile(rtrs::Reactor& reactor, std::string path)
     : file_(
           reactor, std::move(path), [this] { return text(); },
           [this](std::error_code error) { ended(error); }) {}
 
-std::error_code WriterBook::load() {
+std::error_code WriterFile::load() {
     const auto text = file_.read();
     if (!text) {
         return text.error() == std::errc::no_such_file_or_directory ? std::error_code{}
@@ -79,7 +79,7 @@ std::error_code WriterBook::load() {
     return damaged ? rtrs::from_errno(EBADMSG) : std::error_code{};
 }
 
-std::string WriterBook::text() const {
+std::string WriterFile::text() const {
     std::string text = fmt::format("{}\n", first_line);
     media_.for_each([&](const std::string& medium, const Writers& writers) {
         const auto add = [&](std::string_view state, const Writers::One& one) {
@@ -92,7 +92,7 @@ std::string WriterBook::text() const {
     return text;
 }
 
-void WriterBook::ended(std::error_code error) {
+void WriterFile::ended(std::error_code error) {
     if (error && error != logged_error_) {
         logger("rnbd.server")
             .error(

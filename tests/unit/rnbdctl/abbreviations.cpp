@@ -1,5 +1,5 @@
 // Short forms, typos, completion and rates.
-#include "rnbdctl/words.h"
+#include "rnbdctl/abbreviations.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 #include "rnbdctl/colour.h"
 #include "rnbdctl/completion.h"
 #include "rnbdctl/rates.h"
-#include "rnbdctl/screen.h"
+#include "rnbdctl/terminal_size.h"
 #include "rnbdctl/views.h"
 
 using namespace rnbd;

@@ -12,8 +12,8 @@
 namespace rnbd {
 
 // What will happen to a request next if nothing else happens before.
-struct Upcoming {
-    enum class Event : std::uint8_t {
+struct NextEvent {
+    enum class Kind : std::uint8_t {
         probe,          // the path that carries the request is probed
         answer,         // the server answers it: the path has been heard since the request was late
         path_dead,      // that path is given up if nothing at all is received from it
@@ -30,28 +30,29 @@ struct Upcoming {
         left_behind,    // the requests that departed clients left in progress end
         taken           // its NBD client takes the answer; in: or is disconnected
     };
-    Event event = Event::probe;
+    Kind kind = Kind::probe;
     std::string path;  // the label of the path; empty: none
     std::optional<rtrs::Duration> in;
-    friend bool operator==(const Upcoming&, const Upcoming&) = default;
+    friend bool operator==(const NextEvent&, const NextEvent&) = default;
 };
 // The words of the control protocol.
-const char* to_string(Upcoming::Event event) noexcept;
+const char* to_string(NextEvent::Kind kind) noexcept;
 const char* word_of(rtrs::RequestStatus::Stage stage) noexcept;
 const char* word_of(DeviceStall::Stage stage) noexcept;
 
 // What a request that the session has waits for, in order of time. fails_at: when the hold time of
 // its volume is over.
-std::vector<Upcoming> upcoming(const rtrs::RequestStatus& request,
-                               const rtrs::ClientSessionStatus& session,
-                               const rtrs::ClientSessionOptions& options,
-                               std::optional<rtrs::Instant> fails_at, rtrs::Instant now);
+std::vector<NextEvent> next_events(const rtrs::RequestStatus& request,
+                                   const rtrs::ClientSessionStatus& session,
+                                   const rtrs::ClientSessionOptions& options,
+                                   std::optional<rtrs::Instant> fails_at, rtrs::Instant now);
 
 // The same for a request that its volume holds and the session does not know.
-std::vector<Upcoming> upcoming_of_held(const rtrs::ClientSessionStatus& session,
-                                       const rtrs::ClientSessionOptions& options,
-                                       std::optional<rtrs::Instant> fails_at, rtrs::Instant now);
+std::vector<NextEvent> next_events_of_held(const rtrs::ClientSessionStatus& session,
+                                           const rtrs::ClientSessionOptions& options,
+                                           std::optional<rtrs::Instant> fails_at,
+                                           rtrs::Instant now);
 // The same for a request that waits at its NBD client or its device.
-Upcoming upcoming(const DeviceStall& stall, rtrs::Instant now);
+NextEvent next_event(const DeviceStall& stall, rtrs::Instant now);
 
 }  // namespace rnbd

@@ -1,4 +1,4 @@
-#include "rnbd-server/books/writers.h"
+#include "rnbd-server/state/writers.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "rnbdctl/screen.h"
+#include "rnbdctl/terminal_size.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

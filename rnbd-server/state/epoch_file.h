@@ -24,24 +24,24 @@
 #include <string>
 #include <system_error>
 
-#include "rnbd-server/books/medium_records.h"
-#include "rnbd-server/books/state_file.h"
+#include "rnbd-server/state/medium_records.h"
+#include "rnbd-server/state/state_file.h"
 #include "rnbd-server/storage/wait_budget.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
 
-class EpochBook {
+class EpochFile {
   public:
     using Ticket = StateFile::Ticket;
     // Longer than a busy disk takes.
     static constexpr WaitBudget::Clock::duration loss_wait_default = std::chrono::milliseconds(100);
 
     // path: empty to keep nothing. reactor: outlives this. loss_wait: see lost().
-    EpochBook(rtrs::Reactor& reactor, std::string path,
+    EpochFile(rtrs::Reactor& reactor, std::string path,
               WaitBudget::Clock::duration loss_wait = loss_wait_default);
-    EpochBook(const EpochBook&) = delete;
-    EpochBook& operator=(const EpochBook&) = delete;
+    EpochFile(const EpochFile&) = delete;
+    EpochFile& operator=(const EpochFile&) = delete;
 
     const std::string& path() const noexcept { return file_.path(); }
     // Called before anything else. An absent file counts as an empty one. After an error, clients
