@@ -74,10 +74,10 @@ std::string server_state_line(const json& document) {
 Table export_table(const json& document) {
     Table table({{"NAME"},
                  {"SIZE", Align::right},
-                 {"BLOCK", Align::right},
-                 {"IO"},
+                 {"BLOCK", Align::right, 3},
+                 {"IO", Align::left, 2},
                  {"BACKING"},
-                 {"AGE", Align::right},
+                 {"AGE", Align::right, 1},
                  {"NEXT"},
                  {"OPENED BY"},
                  {"STATE"}});

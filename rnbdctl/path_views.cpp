@@ -20,18 +20,18 @@ std::vector<Table::Column> path_columns() {
             {"STATE"},
             {"AGE", Align::right},
             {"NEXT"},
-            {"PRIORITY"},
-            {"IN FLIGHT", Align::right},
-            {"SENT", Align::right},
-            {"DONE", Align::right},
-            {"FAILED OVER", Align::right},
-            {"RETRIED", Align::right},
-            {"STALE", Align::right},
-            {"RECONNECTS", Align::right},
-            {"P50", Align::right},
-            {"P99", Align::right},
-            {"MAX", Align::right},
-            {"HEARTBEAT", Align::right},
+            {"PRIORITY", Align::left, 4},
+            {"IN FLIGHT", Align::right, 3},
+            {"SENT", Align::right, 9},
+            {"DONE", Align::right, 10},
+            {"FAILED OVER", Align::right, 7},
+            {"RETRIED", Align::right, 8},
+            {"STALE", Align::right, 12},
+            {"RECONNECTS", Align::right, 2},
+            {"P50", Align::right, 5},
+            {"P99", Align::right, 1},
+            {"MAX", Align::right, 11},
+            {"HEARTBEAT", Align::right, 6},
             {"REASON"}};
 }
 
@@ -132,14 +132,14 @@ std::string next_words(const json& next) {
 }
 
 Table request_table(const json& document) {
-    Table table({{"DEVICE"},
+    Table table({{"DEVICE", Align::left, 3},
                  {"OPERATION"},
                  {"OFFSET", Align::right},
                  {"BYTES", Align::right},
                  {"STAGE"},
                  {"AGE", Align::right},
-                 {"PATH"},
-                 {"ATTEMPTS", Align::right},
+                 {"PATH", Align::left, 1},
+                 {"ATTEMPTS", Align::right, 2},
                  {"NEXT"}});
     for (const json& request : elements(document, "requests")) {
         std::string next;

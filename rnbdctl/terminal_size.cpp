@@ -4,11 +4,25 @@
 #include <unistd.h>
 
 namespace rnbd {
+namespace {
+
+// Zeroes: no terminal, or it does not say.
+winsize terminal_size() noexcept {
+    winsize size{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) size = {};
+    return size;
+}
+
+}  // namespace
 
 std::optional<std::size_t> screen_rows() noexcept {
-    winsize size{};
-    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) return std::nullopt;
-    return size.ws_row;
+    const winsize size = terminal_size();
+    return size.ws_row != 0 ? std::optional<std::size_t>(size.ws_row) : std::nullopt;
+}
+
+std::optional<std::size_t> screen_columns() noexcept {
+    const winsize size = terminal_size();
+    return size.ws_col != 0 ? std::optional<std::size_t>(size.ws_col) : std::nullopt;
 }
 
 std::size_t rows_for_each(std::size_t screen_rows, std::size_t daemons) noexcept {

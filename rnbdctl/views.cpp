@@ -168,12 +168,12 @@ std::string client_session_view(const json& session) {
     const json& remote = member(session, "remote");
     if (remote.is_object()) text += "  the server: " + server_says(remote) + "\n";
     Table paths({{"DESTINATION"},
-                 {"SOURCE"},
-                 {"FABRIC"},
-                 {"PRIORITY"},
+                 {"SOURCE", Align::left, 1},
+                 {"FABRIC", Align::left, 2},
+                 {"PRIORITY", Align::left, 4},
                  {"AGE", Align::right},
-                 {"LATENCY", Align::right},
-                 {"ATTEMPTS", Align::right},
+                 {"LATENCY", Align::right, 3},
+                 {"ATTEMPTS", Align::right, 5},
                  {"NEXT"},
                  {"STATE"}});
     for (const json& path : elements(session, "paths"))
@@ -187,12 +187,12 @@ std::string client_session_view(const json& session) {
 Table device_table(const json& document) {
     Table table({{"NAME"},
                  {"VOLUME"},
-                 {"ACCESS"},
+                 {"ACCESS", Align::left, 2},
                  {"SIZE", Align::right},
-                 {"BLOCK", Align::right},
+                 {"BLOCK", Align::right, 4},
                  {"NBD"},
-                 {"CLIENTS", Align::right},
-                 {"AGE", Align::right},
+                 {"CLIENTS", Align::right, 3},
+                 {"AGE", Align::right, 1},
                  {"NEXT"},
                  {"STATE"}});
     for (const json& item : elements(document, "devices"))

@@ -72,3 +72,35 @@ TEST_CASE("table: columns are aligned, empty cells are dashes") {
           "  a     1 GiB  ready\n"
           "  long      -  \xc3\xa4\n");
 }
+
+TEST_CASE("table: one that is too wide goes without its least important columns") {
+    Table table({{"NAME"},
+                 {"SENT", Table::Align::right, 2},
+                 {"DONE", Table::Align::right, 1},
+                 {"LATE", Table::Align::right, 2},
+                 {"REASON"}});
+    table.add({"vol1", "1", "2", "3", "a reason that is longer than all of it"});
+    const std::string all =
+        "NAME  SENT  DONE  LATE  REASON\n"
+        "vol1     1     2     3  a reason that is longer than all of it\n";
+    CHECK(table.text(0) == all);
+    struct Unlimited {
+        ~Unlimited() { limit_table_width(std::nullopt); }
+    } at_end;
+    limit_table_width(30);
+    CHECK(table.text(0) == all);
+    limit_table_width(29);
+    CHECK(table.text(0) ==
+          "NAME  DONE  LATE  REASON\n"
+          "vol1     2     3  a reason that is longer than all of it\n"
+          "(no room here for SENT: a wider terminal or `| cat` shows all)\n");
+    CHECK(table.text(2).starts_with("  NAME  DONE  LATE  REASON\n"));
+    limit_table_width(20);
+    CHECK(table.text(2) ==
+          "  NAME  DONE  REASON\n"
+          "  vol1     2  a reason that is longer than all of it\n"
+          "  (no room here for SENT, LATE: a wider terminal or `| cat` shows all)\n");
+    // What is never left out stays.
+    limit_table_width(1);
+    CHECK(table.text(0).starts_with("NAME  REASON\nvol1  a reason"));
+}
