@@ -3,12 +3,21 @@
 #include "rnbd/remote_session_inside.h"
 
 namespace rnbd {
+namespace {
+
+// What a volume has given up keeps no other volume of the session from going on.
+rtrs::ClientSessionOptions with_unsettled_volumes(rtrs::ClientSessionOptions options) {
+    options.unsettled = rtrs::ClientSessionOptions::Unsettled::owner;
+    return options;
+}
+
+}  // namespace
 
 RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
                               rtrs::ClientSessionOptions options, RemoteSessionHandler& its_handler)
     : environment(its_environment),
       handler(its_handler),
-      session(its_environment, std::move(options), *this),
+      session(its_environment, with_unsettled_volumes(std::move(options)), *this),
       catalog(
           session, [this](const CatalogEvent& event) { catalog_event(event); },
           [this](const std::string& why) {
@@ -161,6 +170,22 @@ void RemoteSession::Inside::on_link_down(std::error_code reason) {
 void RemoteSession::Inside::on_given_up(std::error_code error) {
     for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->fail_all_held(error);
     handler.on_session_given_up(error);
+}
+
+void RemoteSession::Inside::may_still_run(rtrs::PermitId id, const std::string& volume) {
+    unsettled.insert_or_assign(id, volume);
+}
+
+bool RemoteSession::Inside::may_still_run_for(const std::string& volume) const noexcept {
+    return std::ranges::any_of(unsettled, [&](const auto& one) { return one.second == volume; });
+}
+
+void RemoteSession::Inside::on_settled(rtrs::PermitId id) {
+    const auto entry = unsettled.extract(id);
+    if (!entry || may_still_run_for(entry.mapped())) return;
+    for (RemoteVolume::Inside* const volume : volumes) {
+        if (volume->options.name == entry.mapped()) volume->open_soon();
+    }
 }
 
 IoRecord& RemoteSession::Inside::record(rtrs::PermitId id) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <list>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "rnbd/remote_session.h"
@@ -33,6 +35,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     void on_link_up() override;
     void on_link_down(std::error_code reason) override;
     void on_given_up(std::error_code error) override;
+    void on_settled(rtrs::PermitId id) override;
     void on_messages_reset() override {
         catalog.reset();
         figures.reset();
@@ -65,6 +68,10 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     void left_open_answered(std::error_code error, rtrs::Bytes response);
     void left_closed(std::error_code error);
     IoRecord& record(rtrs::PermitId id);
+    // A request of this volume was reported as failed, and the server may still run it.
+    void may_still_run(rtrs::PermitId id, const std::string& volume);
+    // Whether the server may still run such a request: then nothing new may be done to the volume.
+    bool may_still_run_for(const std::string& volume) const noexcept;
 
     rtrs::SessionEnvironment environment;
     RemoteSessionHandler& handler;
@@ -73,6 +80,8 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     RemoteFigures figures;
     rtrs::LazyArray<IoRecord> records;
     std::vector<RemoteVolume::Inside*> volumes;
+    // By permit: the names of volumes of whose requests the server may still run one.
+    std::map<rtrs::PermitId, std::string> unsettled;
     // The features in force; valid while `ready` is true.
     Feature features = Feature::none;
     // The link is up and SESS_INFO was exchanged: volumes may be opened.

@@ -83,7 +83,9 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
     if (options.untold_loss) loss_of_former_life();
     session.volumes.push_back(this);
     arm_hold();
-    if (session.ready) link_ready();
+    if (!session.ready) return;
+    // The user does not have this yet, and is not called back from here.
+    session.may_still_run_for(options.name) ? open_soon() : link_ready();
 }
 
 RemoteVolume::Inside::~Inside() {

@@ -70,6 +70,8 @@ struct RemoteVolume::Inside {
     void limit_blocks(std::uint32_t bytes);
     void give_back();
     void ask_later();
+    // In a coming turn, if it is not open and not being opened.
+    void open_soon();
     void send_close(rtrs::ClientSession::UserResponded responded);
     void opened(const OpenResponse& response);
     void supersede();

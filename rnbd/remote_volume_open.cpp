@@ -141,6 +141,11 @@ void RemoteVolume::Inside::try_again() {
 
 void RemoteVolume::Inside::send_open() {
     if (closing || asking || !session.ready || state == VolumeState::superseded) return;
+    if (session.may_still_run_for(options.name)) {
+        // It would undo what is written from now on. on_settled() goes on.
+        return set_state(state == VolumeState::open ? VolumeState::reopening : state,
+                         "the server has not finished with requests that were given up");
+    }
     asking = true;
     asks_again = false;
     size_heard.reset();
@@ -240,6 +245,11 @@ void RemoteVolume::Inside::give_back() {
         if (inside.asks_again) return inside.look_again();
         inside.ask_later();
     });
+}
+
+void RemoteVolume::Inside::open_soon() {
+    if (closing || asking || state == VolumeState::open) return;
+    retry_timer.arm(session.environment.clock.now());
 }
 
 void RemoteVolume::Inside::ask_later() {

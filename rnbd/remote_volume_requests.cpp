@@ -179,6 +179,8 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     record.volume = nullptr;
     --in_flight;
     const IoRecord done = record;
+    if (error && !session.session.settled(permit.id()))
+        session.may_still_run(permit.id(), options.name);
     if (done.lost) {
         error = rtrs::from_errno(EIO);
         if (!done.io.behind) unflushed.told(done.covers);

@@ -156,6 +156,13 @@ struct ClientSessionOptions {
     // 2^56.
     std::uint64_t life = 0;
     Protection protection = Protection::exactly_once;  // with servers that support it
+    // Requests that were reported as failed while no path was up may still be run by a server whose
+    // storage hangs. What waits for that when a path comes up again:
+    //   session  with exactly_once the session: its link is not up before all have ended
+    //   owner    the owner: until on_settled() it submits nothing that they could undo. Their
+    //            permits stay out of use meanwhile
+    enum class Unsettled : std::uint8_t { session, owner };
+    Unsettled unsettled = Unsettled::session;
     std::optional<MessageOptions> messages{};  // with servers that support them; none: not wanted
 };
 
@@ -260,6 +267,10 @@ class ClientSessionHandler {
     // taken over from this one. Held requests fail, and so do new ones (refuses_new()), until a
     // path comes up after all.
     virtual void on_given_up(std::error_code /*error*/) {}
+    // A request of this permit that was reported as failed while settled() was false cannot run any
+    // more. Only with ClientSessionOptions::Unsettled::owner, and not when the session ends. The
+    // session must not be operated from inside this call.
+    virtual void on_settled(PermitId /*id*/) {}
     // The server's end of the message service was recreated: all posted receives and unfinished
     // sends have failed.
     virtual void on_messages_reset() {}
@@ -344,6 +355,9 @@ class ClientSession {
     enum class Attempts : std::uint8_t { count, again };
     void resume(PermitId id, Attempts earlier = Attempts::count);
     void fail(PermitId id, std::error_code error);
+    // Whether no request that had this permit before, and was reported as failed, may still run at
+    // the server.
+    bool settled(PermitId id) const noexcept;
 
     // Paths can be changed while requests run. label: as in PathStatus.
     // ERRORS: EINVAL (no fabric or destination), EEXIST (a path with this label), ENOSPC

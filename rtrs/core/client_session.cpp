@@ -118,6 +118,10 @@ bool ClientSession::held(PermitId id) const noexcept {
     return inside_->requests[static_cast<std::uint32_t>(id)].state == Inside::RequestState::held;
 }
 
+bool ClientSession::settled(PermitId id) const noexcept {
+    return inside_->requests[static_cast<std::uint32_t>(id)].fate == Inside::Fate::settled;
+}
+
 MutableBytes ClientSession::message(PermitId id) noexcept {
     const auto permit = static_cast<std::uint32_t>(id);
     return {inside_->header(permit), inside_->requests[permit].message_bytes};

@@ -242,7 +242,7 @@ void ClientSession::Inside::path_up(ClientPath& path) {
 // The link is not announced while a lost path drains: its requests would not be held yet, and the
 // owner could not change their messages, which may name what the server has forgotten. Nor before
 // the user messages that were lost with the path are reported. Nor while something that was
-// reported as failed may still land. Nor once the session is taken over: its paths are about to be
+// reported as failed may still land, unless the owner sees to that. Nor once the session is taken over: its paths are about to be
 // closed.
 void ClientSession::Inside::announce_link_if_ready() {
     if (link_up || paths_up == 0 || closing || dead) return;
@@ -250,7 +250,8 @@ void ClientSession::Inside::announce_link_if_ready() {
         reason = "what a lost path had under way is not ended yet";
         return;
     }
-    if (exactly_once() && unsettled > 0) {
+    const bool waits = options.unsettled == ClientSessionOptions::Unsettled::session;
+    if (exactly_once() && unsettled > 0 && waits) {
         reason = "the server has not finished with requests that were given up";
         return;
     }

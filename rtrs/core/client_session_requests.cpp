@@ -229,7 +229,7 @@ void ClientSession::Inside::fail_held(std::error_code error) {
 }
 
 // Reports the failures that waited for their permits to be settled. While the link is down, nothing
-// can be started before those are settled anyway.
+// can be started before those are settled anyway (ClientSessionOptions::Unsettled).
 void ClientSession::Inside::report_unsettled() {
     for (std::uint32_t id = 0; id < request_permits() && waiting_for_settlement > 0; ++id) {
         Request& request = requests[id];
@@ -338,6 +338,8 @@ void ClientSession::Inside::settle(std::uint32_t permit) {
     RTRS_ASSERT(request.fate != Fate::settled);
     request.fate = Fate::settled;
     --unsettled;
+    const bool told = options.unsettled == ClientSessionOptions::Unsettled::owner && !closing;
+    if (told && permit != user_permit()) handler.on_settled(PermitId{permit});
     if (request.comes_home) {
         request.comes_home = false;
         to_pool(permit);
@@ -400,13 +402,15 @@ void ClientSession::Inside::send_fence(std::uint32_t permit) {
 void ClientSession::Inside::put(PermitId id) {
     Request& request = requests[static_cast<std::uint32_t>(id)];
     RTRS_ASSERT(request.state == RequestState::free);
-    // While the link is down it may be taken: what is submitted with it then fails, or waits
-    // unsent.
-    if (request.fate != Fate::settled && link_up) {
+    if (request.fate == Fate::settled) return to_pool(static_cast<std::uint32_t>(id));
+    if (link_up) {
         request.comes_home = true;
         return;
     }
-    to_pool(static_cast<std::uint32_t>(id));
+    // While the link is down it may be taken, so that nobody waits for a permit only to fail. What
+    // is submitted with it waits unsent, also when the link is up again: others come first.
+    pool.put_last(id);
+    if (pool.waiting() && !waiter_timer.armed()) waiter_timer.arm(environment.clock.now());
 }
 
 void ClientSession::Inside::to_pool(std::uint32_t permit) {

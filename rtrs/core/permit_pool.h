@@ -6,7 +6,10 @@
 // starves, and none holds only part of what it needs.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "rtrs/base/assert.h"
@@ -35,6 +38,7 @@ class PermitPool {
         RTRS_ASSERT(!free_.empty());
         const std::uint32_t id = free_.back();
         free_.pop_back();
+        last_ = std::min(last_, free_.size());
         return PermitId{id};
     }
     void put(PermitId id) noexcept {
@@ -42,10 +46,17 @@ class PermitPool {
         free_.push_back(static_cast<std::uint32_t>(id));
     }
 
+    // As put(), but it is handed out only when no other is free.
+    void put_last(PermitId id) noexcept {
+        put(id);
+        std::swap(free_[last_++], free_.back());
+    }
+
     // Takes out every free permit for which the predicate is true; each must be put() again.
     template <typename Predicate>
     void withdraw(Predicate&& predicate) {
         std::erase_if(free_, predicate);
+        last_ = 0;
     }
 
     void wait(PermitWaiter& waiter) noexcept { waiters_.push_back(waiter); }
@@ -62,6 +73,7 @@ class PermitPool {
 
   private:
     std::vector<std::uint32_t> free_;
+    std::size_t last_ = 0;  // the first ones of free_, which are handed out last
     std::uint32_t total_ = 0;
     IntrusiveList<PermitWaiter> waiters_;
 };

@@ -104,7 +104,18 @@ class SmallServer final : public ServerHandler {
              CatalogEvent{.kind = kind, .generation = generation_, .entry = entry(name)});
     }
 
+    // The storage of this export answers again; what hung is done now, in its order.
+    void storage_goes_on() {
+        hanging.clear();
+        std::deque<ServerOp*> hung;
+        hung.swap(hung_);
+        for (ServerOp* const op : hung) answer(*op);
+    }
+
+    std::size_t hung() const noexcept { return hung_.size(); }
+
     Duration delay{0};
+    std::string hanging;             // the export whose storage answers nothing
     Duration open_answer_delay{0};   // from when it was opened
     Duration write_answer_delay{0};  // from when it was written
     Duration extents_answer_delay{0};
@@ -272,6 +283,7 @@ class SmallServer final : public ServerHandler {
         const auto device = devices.find(message->device_id);
         if (device == devices.end()) return op.respond(from_errno(ENOTCONN));
         Export& one = exports_[device->second];
+        if (device->second == hanging) return hung_.push_back(&op);
         if (one.gone) return op.respond(from_errno(ENODEV));
         if (message->operation == Operation::flush) {
             // As Linux 6.12 on a device with blocks of 4096 bytes.
@@ -302,6 +314,7 @@ class SmallServer final : public ServerHandler {
     std::map<const ServerSession*, std::map<std::uint32_t, std::string>> open_;
     std::deque<std::unique_ptr<Late>> timers_;
     std::deque<std::unique_ptr<LateAnswer>> answers_;
+    std::deque<ServerOp*> hung_;
     MessageService* service_ = nullptr;
     std::uint32_t follower_ = 0;
     std::uint64_t generation_ = 0;

@@ -62,3 +62,41 @@ TEST_CASE("who stops waiting lets the next one pass") {
     CHECK(pool.next_served() == &small);
     CHECK(!pool.waiting());
 }
+
+TEST_CASE("permit pool: what is put last is taken when no other is free") {
+    PermitPool pool;
+    pool.fill(4);
+    std::vector<PermitId> taken;
+    for (int i = 0; i < 4; ++i) taken.push_back(pool.take());
+    pool.put(taken[0]);
+    pool.put_last(taken[1]);
+    pool.put_last(taken[2]);
+    pool.put(taken[3]);
+    std::vector<PermitId> usual{pool.take(), pool.take()};
+    std::ranges::sort(usual);
+    std::vector<PermitId> expected{taken[0], taken[3]};
+    std::ranges::sort(expected);
+    CHECK(usual == expected);
+    SECTION("another comes back first") {
+        pool.put(taken[0]);
+        CHECK(pool.take() == taken[0]);
+    }
+    SECTION("one of the last is taken, and comes back as any other") {
+        const PermitId last = pool.take();
+        pool.put(last);
+        pool.put(taken[3]);
+        CHECK(pool.take() == taken[3]);
+        CHECK(pool.take() == last);
+        pool.put_last(last);
+        pool.put(taken[0]);
+        CHECK(pool.take() == taken[0]);
+    }
+    SECTION("they are withdrawn") {
+        pool.withdraw([&](std::uint32_t id) { return PermitId{id} == taken[1]; });
+        CHECK(pool.take() == taken[2]);
+        CHECK(pool.free() == 0);
+        pool.put(taken[1]);
+        pool.put(taken[0]);
+        CHECK(pool.take() == taken[0]);
+    }
+}

@@ -1,0 +1,141 @@
+// RemoteVolume: requests that were reported as failed, and that a server whose storage hangs may
+// still run. Nothing new is done to their volume until then, and no other volume waits for that.
+#include <catch2/catch.hpp>
+
+#include "tests/sim/volume_world.h"
+
+using namespace simtest;
+using namespace rnbd;
+
+namespace {
+
+constexpr const char* not_finished = "the server has not finished with requests that were given up";
+
+struct Hanging : Volumes {
+    explicit Hanging(const SceneOptions& options) : Volumes(options) {
+        start_server();
+        server->sessions_survive = true;
+        start_client();
+        REQUIRE(opened());
+        server->hanging = "vol1";
+        REQUIRE(user1->issue(VolumeOperation::write, 5));
+        REQUIRE(until([&] { return server->hung() == 1; }));
+    }
+    void lose_path() {
+        scene.world.network().cut("10.0.0.1", "10.0.0.2");
+        REQUIRE(until([&] { return user2->volume.state() == VolumeState::reopening; }));
+    }
+    // The other volume comes back, and everything is done that is asked of it.
+    void the_other_goes_on() {
+        scene.world.network().heal_all();
+        REQUIRE(until([&] { return user2->volume.state() == VolumeState::open; }));
+        user2->run(100, 4);
+        REQUIRE(until([&] { return user2->idle(); }));
+        CHECK(user2->errors.empty());
+    }
+    // It hangs for as long as it likes, and the first volume waits for as long.
+    void the_first_waits() {
+        scene.world.run_for(5s);
+        CHECK(user1->volume.state() != VolumeState::open);
+        CHECK(user1->volume.reason().starts_with(not_finished));
+        CHECK(server->hung() == 1);
+        CHECK(session->rtrs().status().unsettled == 1);
+    }
+    void storage_goes_on() {
+        server->storage_goes_on();
+        REQUIRE(opened());
+        CHECK(session->rtrs().status().unsettled == 0);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("unsettled: given up after the hold time") {
+    SceneOptions options = quick_options(61);
+    options.client.hold_time = 500ms;
+    Hanging v(options);
+    v.lose_path();
+    REQUIRE(v.until([&] { return v.user1->idle(); }));
+    CHECK(v.user1->errors[Error::no_path] == 1);
+    v.the_other_goes_on();
+    v.the_first_waits();
+    SECTION("the storage goes on") {}
+    SECTION("the path is lost again first") {
+        v.lose_path();
+        v.the_other_goes_on();
+        v.the_first_waits();
+    }
+    v.storage_goes_on();
+    v.user1->errors.clear();
+    v.good_end();
+}
+
+TEST_CASE("unsettled: closed while its request hung, and used again") {
+    Hanging v(quick_options(62));
+    v.user1->volume.close();
+    v.scene.world.run_for(1s);
+    CHECK_FALSE(v.user1->closed);
+    v.lose_path();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    v.map_again();
+    // Not with the permit of what hangs.
+    v.user2->run(20, 4);
+    v.the_other_goes_on();
+    v.user1->issue(VolumeOperation::write, 5);
+    v.the_first_waits();
+    v.storage_goes_on();
+    REQUIRE(v.until([&] { return v.user1->idle(); }));
+    CHECK(v.user1->errors.empty());
+    v.good_end();
+}
+
+TEST_CASE("unsettled: a volume that is made while the link is up waits, too") {
+    Hanging v(quick_options(63));
+    v.user1->volume.close();
+    v.lose_path();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    v.the_other_goes_on();
+    v.map_again();
+    CHECK(v.user1->changes == 0);  // not from inside its making
+    v.the_first_waits();
+    CHECK(v.user1->changes > 0);
+    SECTION("it is opened in the end") {}
+    SECTION("it is closed meanwhile, and made once more") {
+        v.user1->volume.close();
+        REQUIRE(v.until([&] { return v.user1->closed; }));
+        v.map_again();
+        v.the_first_waits();
+    }
+    v.storage_goes_on();
+    v.good_end();
+}
+
+TEST_CASE("unsettled: the server that had it does not come back") {
+    SceneOptions options = quick_options(64);
+    options.client.hold_time = 500ms;
+    Hanging v(options);
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->idle(); }));
+    v.scene.server_host.restart();
+    v.start_server();
+    REQUIRE(v.opened());
+    v.user1->errors.clear();
+    v.good_end();
+}
+
+TEST_CASE("unsettled: the session is closed meanwhile") {
+    Hanging v(quick_options(65));
+    v.user1->volume.close();
+    v.lose_path();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    v.the_other_goes_on();
+    v.map_again();
+    v.scene.world.run_for(1s);
+    v.user1->volume.close();
+    v.user2->volume.close();
+    REQUIRE(v.until([&] { return v.user1->closed && v.user2->closed; }));
+    v.session->close();
+    REQUIRE(v.until([&] { return v.session_closed; }));
+    v.server->storage_goes_on();
+    v.end();
+}
