@@ -7,7 +7,7 @@ import tempfile
 from harness import check, need, run, wait_until
 
 # What a job has written is read and checked when it has written so many blocks more.
-BACKLOG = 64
+BACKLOG = 16
 DEPTH = 32
 MIXED_JOBS = 3
 # Nobody waits for it: VerifiedLoad is told to end.
@@ -66,7 +66,7 @@ class VerifiedLoad:
         def written():
             self.check_running()
             return self.writes() >= wanted
-        wait_until(f"fio writes {count} times", written)
+        wait_until(f"fio writes {count} times", written, seconds=600)
 
     def finish(self):
         """What was written until now is read and checked, and nothing was wrong."""
