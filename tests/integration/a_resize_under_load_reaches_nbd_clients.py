@@ -22,8 +22,8 @@ def seen(lab):
 
 with Lab() as lab:
     image = lab.path("vol1.img")
-    server = lab.server([export("vol1", image, BASE)])
-    client = lab.client(server, {"vol1": {}})
+    server = lab.server([export("vol1", image, BASE)], heartbeat=PATIENT["heartbeat"])
+    client = lab.client(server, {"vol1": {}}, session_options=PATIENT)
     session = server.status()["sessions"][0]["id"]
 
     def device():

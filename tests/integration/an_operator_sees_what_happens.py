@@ -145,7 +145,7 @@ def events(client, stage):
 
 def requests_say_what_they_wait_for(lab, server):
     client = lab.client(server, {"vol1": {}}, name="three", session_options={
-        "heartbeat": {"interval": "500ms", "timeout": "10s"}, "request_deadline": "4s"})
+        "heartbeat": {"interval": "500ms", "timeout": "20s"}, "request_deadline": "10s"})
     load = VerifiedLoad(lab, client, "vol1")
     wait_until("I/O runs", lambda: client.status()["devices"][0]["writes"] > 10)
     server.process.send_signal(signal.SIGSTOP)

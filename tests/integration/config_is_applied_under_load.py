@@ -22,7 +22,7 @@ class Files:
         self.level = "info"
 
     def session(self, name):
-        return {"name": name, "paths": [{"tcp": f"127.0.0.1:{self.port}"}], "policy": "min-inflight"}
+        return {"name": name, "paths": [{"tcp": f"127.0.0.1:{self.port}"}], "policy": "min-inflight", **PATIENT}
 
     # --- Edits of the server's
 
@@ -144,7 +144,8 @@ class Files:
 
     def server_files(self):
         return self.spread({"listen": [{"tcp": f"127.0.0.1:{port}"} for port in self.ports],
-                            "exports": list(self.exports.values()), "log": {"level": self.level}}, ["exports"])
+                            "exports": list(self.exports.values()), "log": {"level": self.level},
+                            "heartbeat": PATIENT["heartbeat"]}, ["exports"])
 
     def client_files(self):
         first = {"name": "vol0", "session": "host-a", "volume": "vol0", "access": "rw",
@@ -211,8 +212,8 @@ counts, kinds = {}, {}
 with Lab() as lab:
     rng = random.Random(SEED)
     files = Files(lab, rng)
-    server = lab.server(list(files.exports.values()), port=files.port)
-    client = lab.client(server, {"vol0": {}})
+    server = lab.server(list(files.exports.values()), port=files.port, heartbeat=PATIENT["heartbeat"])
+    client = lab.client(server, {"vol0": {}}, session_options=PATIENT)
     judge = Judge(lab, lab.uri("vol0"), blocks=512)
     session = next(s for s in server.status()["sessions"] if s["name"] == "host-a")["id"]
     requests = 0

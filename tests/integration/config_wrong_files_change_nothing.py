@@ -44,11 +44,11 @@ def refused(daemon, picture, expected, status=1):
 
 with Lab() as lab:
     exports = [export("vol1", lab.path("vol1.img"), "64MiB"), export("vol2", lab.path("vol2.img"), "1MiB")]
-    server = lab.server(exports)
-    client = lab.client(server, {"vol1": {}})
+    server = lab.server(exports, heartbeat=PATIENT["heartbeat"])
+    client = lab.client(server, {"vol1": {}}, session_options=PATIENT)
     judge = Judge(lab, lab.uri("vol1"), blocks=512)
     listen = [{"tcp": f"127.0.0.1:{server.port}"}]
-    good = {"listen": listen, "exports": exports}
+    good = {"listen": listen, "exports": exports, "heartbeat": PATIENT["heartbeat"]}
     write_config(server, good)
     check(config(server, "diff")[0]["state"] == "same", "as it was started")
 
@@ -76,15 +76,15 @@ with Lab() as lab:
 
     # What is in use stays, with everything else of the same files.
     added = export("vol3", lab.path("vol3.img"), "1MiB")
-    write_config(server, {"listen": listen, "exports": [exports[1], added]})
+    write_config(server, dict(good, exports=[exports[1], added]))
     refused(server, served, ["vol1", "open by host-a (rw)"], status=5)
     # So does what would be lost.
-    write_config(server, {"listen": listen, "exports": [exports[0], dict(exports[1], size="512KiB"), added]})
+    write_config(server, dict(good, exports=[exports[0], dict(exports[1], size="512KiB"), added]))
     refused(server, served, ["vol2", "would be lost"], status=5)
     write_config(server, good)
     check(config(server, "apply")[0]["state"] == "applied", "a good one is taken")
 
-    session = {"name": "host-a", "paths": [{"tcp": f"127.0.0.1:{server.port}"}]}
+    session = {"name": "host-a", "paths": [{"tcp": f"127.0.0.1:{server.port}"}], **PATIENT}
     device = {"name": "vol1", "session": "host-a", "volume": "vol1", "access": "rw",
               "nbd": f"unix:{lab.socket('client', 'vol1')}"}
     for bad, pieces, expected in [

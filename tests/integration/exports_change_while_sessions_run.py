@@ -26,14 +26,14 @@ def looks(server, lab, times):
 
 
 with Lab() as lab:
-    server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")])
+    server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")], heartbeat=PATIENT["heartbeat"])
     # Whether its file was there is told: that of a disk which is not mounted is made anew, and empty.
     ready = f"vol1: ready: file {lab.path('vol1.img')}, "
     check(ready + "created, 67108864 bytes" in server.log(), server.log())
     server.stop()
     server.start()
     check(ready + "67108864 bytes" in server.log(), server.log())
-    client = lab.client(server, {"vol1": {}})
+    client = lab.client(server, {"vol1": {}}, session_options=PATIENT)
     session = server.status()["sessions"][0]["id"]
     load = VerifiedLoad(lab, client, "vol1")
     late = lab.path("late.img")

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import tempfile
 
-from harness import check, need, run, wait_until
+from harness import check, need, run, wait_to_reach
 
 # What a job has written is read and checked when it has written so many blocks more.
 BACKLOG = 16
@@ -61,12 +61,10 @@ class VerifiedLoad:
 
     def wait_for_writes(self, count):
         """So many from now on."""
-        wanted = self.writes() + count
-
         def written():
             self.check_running()
-            return self.writes() >= wanted
-        wait_until(f"fio writes {count} times", written, seconds=600)
+            return self.writes()
+        wait_to_reach(f"fio writes {count} times", written() + count, written)
 
     def finish(self):
         """What was written until now is read and checked, and nothing was wrong."""

@@ -89,9 +89,9 @@ def write_all(path, failures):
 
 with Lab() as lab:
     server = lab.server([{"name": "ram", "storage": {"kind": "memory", "size": VOLUME},
-                          "allow": [{"session": "host-a", "access": "rw"}]}])
+                          "allow": [{"session": "host-a", "access": "rw"}]}], heartbeat=PATIENT["heartbeat"])
     link = SimpleNamespace(port=slow_link(server.port))
-    client = lab.client(link, {"ram": {}})
+    client = lab.client(link, {"ram": {}}, session_options=PATIENT)
     failures = []
     writers = [threading.Thread(target=write_all, args=(lab.socket("client", "ram"), failures))
                for _ in range(CLIENTS)]

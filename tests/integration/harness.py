@@ -23,6 +23,8 @@ BUILD = os.environ.get("RNBD_BUILD", os.path.join(os.path.dirname(__file__), "..
 os.environ["PATH"] = "/usr/bin:/usr/sbin:/bin:/sbin:" + os.environ.get("PATH", "")
 # Sanitized and loaded machines are slow; nothing here asserts a time.
 PATIENCE_S = 120
+# For a session where no path may be lost, and "heartbeat" for its server: on a busy machine a daemon is silent for seconds.
+PATIENT = {"heartbeat": {"interval": "1s", "timeout": "60s"}, "request_deadline": "30s"}
 
 
 def skip(reason):
@@ -60,6 +62,13 @@ def wait_until(what, condition, seconds=PATIENCE_S):
             return result
         time.sleep(0.02)
     raise AssertionError(f"timed out waiting until {what}")
+
+
+def wait_to_reach(what, wanted, value):
+    """As long as it grows: how quickly it does is up to the machine."""
+    seen = value()
+    while seen < wanted:
+        seen = wait_until(what, lambda before=seen: (now := value()) > before and now)
 
 
 def run(*command, ok=True, **options):
@@ -174,7 +183,7 @@ class Lab:
             if daemon.running():
                 daemon.process.terminate()
             try:
-                daemon.process.wait(timeout=30)
+                daemon.process.wait(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 daemon.process.kill()
                 daemon.process.wait()

@@ -26,7 +26,7 @@ def follow(program, environment, server_heartbeat):
               "storage": {"kind": "delay", "gate": gate, "gate_count": 1,
                           "of": {"kind": "path", "path": lab.path("vol1.img"), "size": "1MiB"}}}],
             program, environment, **server_heartbeat)
-        lab.start_client(["vol1"], path_options={1: {"priority": "standby"}}, **TUNED)
+        lab.start_client(["vol1"], path_options={1: {"priority": "standby"}}, **STEADY)
         in_flight = lambda: sum(s["in_flight"] for s in server.status()["sessions"])
         h = connected(lab, "vol1")
         h.pwrite(b"A" * BLOCK, 0)
@@ -62,8 +62,8 @@ def follow(program, environment, server_heartbeat):
         return acknowledged, chr(found[0])
 
 
-# The server knows of the cut at once, or hardly ever.
-for heartbeat in ({"heartbeat": TUNED["heartbeat"]},
+# The server knows of the cut before the client, or hardly ever.
+for heartbeat in ({"heartbeat": {"interval": "500ms", "timeout": "2s"}},
                   {"heartbeat": {"interval": "10s", "timeout": "60s"}}):
     result = follow("rnbd-server", [], heartbeat)
     check(result == (False, "C"), f"acknowledged early, found: {result}")

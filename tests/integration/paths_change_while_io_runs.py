@@ -37,8 +37,9 @@ def refusals(client, port, spare):
 
 
 with Lab() as lab:
-    server = lab.server([export("vol1", lab.path("vol1.img"), "256MiB")], host="0.0.0.0")
-    client = lab.client(server, {"vol1": {}})
+    server = lab.server([export("vol1", lab.path("vol1.img"), "256MiB")], host="0.0.0.0",
+                        heartbeat=PATIENT["heartbeat"])
+    client = lab.client(server, {"vol1": {}}, session_options=PATIENT)
     first, second = f"127.0.0.1:{server.port}", f"127.0.0.2:{server.port}"
     refusals(client, server.port, free_port())
     load = VerifiedLoad(lab, client, "vol1")

@@ -64,12 +64,12 @@ with Lab() as lab:
     slow.close()
 
     busy = subprocess.Popen(["fio", "--name=busy", "--thread", "--ioengine=nbd", f"--uri={lab.uri('vol1')}", "--rw=randread",
-                             "--bs=4k", "--iodepth=300", "--time_based", f"--runtime={PATIENCE_S}"],
+                             "--bs=4k", "--iodepth=300", "--time_based", "--runtime=86400"],
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        reads = next(d for d in client.status()["devices"] if d["name"] == "vol1")["reads"]
-        wait_until("fio reads", lambda: next(
-            d for d in client.status()["devices"] if d["name"] == "vol1")["reads"] > reads + 10000)
+        def reads():
+            return next(d for d in client.status()["devices"] if d["name"] == "vol1")["reads"]
+        wait_to_reach("fio reads", reads() + 10000, reads)
         h = connected(lab, "vol1")
         for size in (4096, MIB, 4 * MIB, 16 * MIB, 32 * MIB):
             h.pread(size, 0)
