@@ -198,22 +198,33 @@ with Lab() as lab:
 
     # Who is away is so from the beginning, not only when what it had in flight has ended.
     for name in ("evicted", "disconnected"):
-        world = World(lab, name, storage={"kind": "delay", "read": "2s"})
+        gate = lab.path(f"{name}-gate")
+        world = World(lab, name, storage={"kind": "delay", "gate": gate, "gate_operations": "read"})
         target = lab.client(world.server, {"vol": {"access": "migration"}}, name=f"{name}-b", session="host-b")
         h = connected(lab, "vol", target.name)
         h.pwrite(b"y" * 4096, 0)
+        open(gate, "w").close()
         world.h.aio_pread(nbd.Buffer(4096), 8192)
         wait_until("it is at the storage", lambda: world.server.status()["exports"][0]["in_flight"] == 1)
         if name == "evicted":
-            world.server.ctl("exports", "evict", "vol", "host-a", "--for", "1")
+            world.server.ctl("exports", "evict", "vol", "host-a", "--for", "1h")
             world.held = world.h.aio_pwrite(OLD, 0)
         else:
             world.leave()
-        h.pwrite(NEW, 0)
+        done = []
+        h.aio_pwrite(NEW, 0, lambda error: done.append(error.value) or 1)
+        wait_until("the other one's write is there, too, or done", lambda: h.poll(0) is not None and (
+            done or world.server.status()["exports"][0]["in_flight"] == 2))
+        os.unlink(gate)
+        while not done:
+            h.poll(-1)
+        check(done == [0], done)
         h.flush()
         h.shutdown()
         target.stop()
-        if name != "evicted":
+        if name == "evicted":
+            world.server.ctl("exports", "evict", "vol", "host-a", "--for", "0")
+        else:
             world.come_back()
         world.stays_out(f"after it was {name} with something in flight, and another one has written")
 
@@ -225,7 +236,7 @@ with Lab() as lab:
     open(gate, "w").close()
     world.held = world.h.aio_pwrite(OLD, 0)
     wait_until("it is at the storage", lambda: world.server.status()["exports"][0]["in_flight"] == 1)
-    world.server.ctl("exports", "evict", "vol", "host-a", "--for", "1")
+    world.server.ctl("exports", "evict", "vol", "host-a", "--for", "1h")
     newer = h.aio_pwrite(NEW, 0)
     wait_until("so is the newer one", lambda: world.server.status()["exports"][0]["in_flight"] == 2)
     check(h.aio_in_flight() == 1 and not h.aio_command_completed(newer), "that waits")
@@ -234,6 +245,7 @@ with Lab() as lab:
         h.poll(-1)
     h.flush()
     check(world.content() == NEW, "what is newer is written last")
+    world.server.ctl("exports", "evict", "vol", "host-a", "--for", "0")
     check(error_of(world.h.pread, 4096, 0) == errno.EIO, "the other one is out")
     h.shutdown()
 

@@ -88,13 +88,15 @@ def what_waits_fails_in_time(lab, server, client):
     check(client.status()["sessions"][0]["held"] == 1, client.status()["sessions"])
     check(session(client) == {"name": "host-a", "hold_time_s": None, "hold_left_s": None, "hold_is_over": False},
           "for ever")
+    limited = session(client, PATIENCE_S)
+    check(limited["hold_time_s"] == PATIENCE_S and 0 < limited["hold_left_s"] <= PATIENCE_S, f"it has an end: {limited}")
+    explained = json.loads(client.ctl("--json", "explain", "disk").stdout)["result"]["requests"]
+    check(explained[0]["stage"] == "no_path" and "fail" in
+          {one["event"] for one in explained[0]["next"]}, explained)
     told = time.monotonic()
     limited = session(client, LIMIT_S)
     # Whatever else has waited since before.
     check(limited["hold_time_s"] == LIMIT_S and 0 < limited["hold_left_s"] <= LIMIT_S, f"its time is given anew: {limited}")
-    explained = json.loads(client.ctl("--json", "explain", "disk").stdout)["result"]["requests"]
-    check(explained[0]["stage"] == "no_path" and "fail" in
-          {one["event"] for one in explained[0]["next"]}, explained)
     check(answer_of(h, held) == errno.EIO, "it fails")
     check(time.monotonic() - told >= LIMIT_S, "not before")
     check(error_of(h.pwrite, b"C" * BLOCK, BLOCK) == errno.EIO, "what comes fails, too")

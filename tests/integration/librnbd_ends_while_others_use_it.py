@@ -18,7 +18,7 @@ CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "o
 with Lab() as lab:
     # What is longer than a GiB of memory is two requests.
     parts = {"name": "parts", "allow": [{"session": "host-a", "access": "rw"}],
-             "storage": {"kind": "delay", "of": {"kind": "memory", "size": "2GiB"}, "write": "3s", "every": 2, "by": "3s"}}
+             "storage": {"kind": "delay", "of": {"kind": "memory", "size": "2GiB"}, "write": "8s", "every": 2, "by": "8s"}}
     server = lab.server([export("vol", lab.random_file("vol", SIZE)), parts])
     # What was given back to malloc is not what it was.
     scribbled = dict(os.environ, MALLOC_PERTURB_="165")

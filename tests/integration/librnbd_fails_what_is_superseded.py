@@ -27,7 +27,7 @@ with Lab() as lab:
     write()
     wait_until("it has written", lambda: "written 0" in lines() and "known 0" in lines())
 
-    server.ctl("exports", "evict", "vol", "host-a", "--for", "10")
+    server.ctl("exports", "evict", "vol", "host-a", "--for", "1h")
     before = len(lines())
     write()  # held
     other = lab.client(server, {"vol": {}}, session="host-b")
@@ -35,6 +35,7 @@ with Lab() as lab:
     h.pwrite(b"n" * 4096, 0)
     h.shutdown()
     other.ctl("unmap", "vol", ok=False)
+    server.ctl("exports", "evict", "vol", "host-a", "--for", "0")
     stale = f"{-errno.ESTALE}"
     wait_until("it is told", lambda: f"not open {stale}" in lines())
     wait_until("what it held has failed", lambda: {f"written {stale}", f"known {stale}"} <= set(lines()[before:]))

@@ -25,7 +25,7 @@ class Program:
 
     def ends(self):
         self.says("done")
-        check(self.process.wait(timeout=120) == 0, "it ends")
+        check(self.process.wait(timeout=300) == 0, "it ends")
 
 
 with Lab() as lab:
@@ -36,7 +36,7 @@ with Lab() as lab:
     server = lab.server([gone, there, slow], queue_depth=QUEUE_DEPTH)
     address = f"127.0.0.1:{server.port}"
 
-    for taken_away in (["exports", "evict", "gone", "host-a", "--for", "10s"], ["exports", "remove", "gone", "--force"]):
+    for taken_away in (["exports", "evict", "gone", "host-a", "--for", "1h"], ["exports", "remove", "gone", "--force"]):
         program = Program(lab, "starve", address)
         program.says("open")
         server.ctl(*taken_away)
@@ -46,6 +46,8 @@ with Lab() as lab:
         program.says("answered")
         if "remove" in taken_away:
             server.ctl("exports", "add", "gone", gone["path"], "--allow", "host-a=rw")
+        else:
+            server.ctl("exports", "evict", "gone", "host-a", "--for", "0")
         program.go_on()
         program.ends()
 

@@ -10,14 +10,18 @@
 
 enum { many = 200, few = 5 };
 
-static rnbd_session *started(const char *name, const char *path) {
+static rnbd_session *started_with(const char *fail_fast, const char *name, const char *path) {
     rnbd_session *session;
     EXPECT(0, rnbd_session_new(&session));
     EXPECT(0, rnbd_session_set(session, "name", name));
-    EXPECT(0, rnbd_session_set(session, "fail-fast-time", "300ms"));
+    EXPECT(0, rnbd_session_set(session, "fail-fast-time", fail_fast));
     EXPECT(0, rnbd_session_add_path(session, path));
     EXPECT(0, rnbd_session_start(session));
     return session;
+}
+
+static rnbd_session *started(const char *name, const char *path) {
+    return started_with("300ms", name, path);
 }
 
 static rnbd_volume *opened(rnbd_session *session, const char *name) {
@@ -96,7 +100,8 @@ static void depth(const char *path) {
 
 static void fail_fast(const char *path) {
     static struct count waits, late;
-    rnbd_session *session = started("host-a", path);
+    /* Within that all that is to wait has to be submitted, on a machine that is busy, too. */
+    rnbd_session *session = started_with("5s", "host-a", path);
     rnbd_volume *there = opened(session, "there");
     say_and_hear(session, "open");
     submit(there, &waits, many);
