@@ -33,11 +33,14 @@ def limited(lab, config, program, limit, name):
         config["exports"] = [dict(config["exports"][0], path=lab.path(f"{name}.img"))]
     with open(path, "w") as out:
         json.dump(config, out)
-    return [*nobody, "prlimit", f"--memlock={limit}:{limit}", os.path.join(BUILD, program, program), "--config", path]
+    return [*nobody(program, limit), "prlimit", f"--memlock={limit}:{limit}", os.path.join(BUILD, program, program), "--config", path]
 
 
 def started(lab, config, program, limit, name):
     """The daemon, once it runs; None if the limit does not let it run at once."""
+    for left in (lab.path(name), lab.path(f"{name}.img")):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(left)  # of another user
     with open(lab.path("log"), "w") as log:
         daemon = subprocess.Popen(limited(lab, config, program, limit, name), stderr=log)
     wait_until("it runs, or has too little memory",
@@ -54,9 +57,13 @@ def said_in(lab):
         return log.read()
 
 
-# A user of this test alone: what others of the same user have locked would count, too.
-user = 1_000_000 + os.getpid()
-nobody = ["setpriv", f"--reuid={user}", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+def nobody(program, limit):
+    """A user of this test alone, and of one attempt: what others of the same user have locked would count, too, and so would
+    what a daemon that was just killed has not given back yet."""
+    user = 1_000_000 + 64 * os.getpid() + limit.bit_length() + (32 if program == "rnbd-client" else 0)
+    return ["setpriv", f"--reuid={user}", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+
+
 with Lab() as lab:
     os.chmod(lab.folder, 0o777)
     configs = {
@@ -81,7 +88,7 @@ with Lab() as lab:
 
         line = said([], preexec_fn=without_io_uring)
         check("seccomp" in line and "kernel.io_uring_disabled" in line, line)
-        line = said([*nobody, "prlimit", "--memlock=4096:4096"])
+        line = said([*nobody(program, 4096), "prlimit", "--memlock=4096:4096"])
         check("ulimit -l" in line and "is 4 KiB" in line, line)
 
         # A limit that is enough for one, and not for two.

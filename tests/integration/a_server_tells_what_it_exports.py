@@ -62,9 +62,12 @@ with Lab() as lab:
     # Nor is the session that has a path to it by TCP the one to ask by RDMA.
     rdma = client.ctl("discover", f"rdma:{address}", ok=False)
     check(rdma.returncode == 2 and f"no session has a path to rdma:{address}" in rdma.stderr, rdma.stderr)
-    late = client.ctl("--timeout", "1", "discover", nobody, "--session", "host-c", ok=False)
-    check(late.returncode == 7 and late.stderr == f"rnbdctl: {nobody}: cannot connect: Connection refused\n"
-          "rnbdctl: does rnbd-server listen there? --timeout waits longer\n", late.stderr)
+    def refused():
+        late = client.ctl("--timeout", "1", "discover", nobody, "--session", "host-c", ok=False)
+        check(late.returncode == 7 and nobody in late.stderr, late.stderr)
+        return late.stderr == (f"rnbdctl: {nobody}: cannot connect: Connection refused\n"
+                               "rnbdctl: does rnbd-server listen there? --timeout waits longer\n")
+    wait_until("a second was enough for an attempt, and it is told", refused)
     # A server's RDMA address is not asked over TCP.
     rdma = client.ctl("--timeout", "1", "discover", f"rdma:{address}", "--session", "host-d",
                       ok=False)
@@ -127,6 +130,7 @@ with Lab() as lab:
     wait_until("the client hears of the end", lambda: "host-a: the server is about to end" in client.log())
     check(session()["server"] == "ending", session()["server"])
     # A session without its server is not asked for ever; who asks says how long.
+    wait_until("it was tried again", lambda: "refused" in session()["paths"][0]["reason"])
     for _ in range(2):
         late = client.ctl("--timeout", "1", "discover", "host-a", ok=False)
         check(late.returncode == 7 and "host-a: " in late.stderr and "refused" in late.stderr,

@@ -14,9 +14,10 @@ def flushers(daemon):
     """Of each thread, those that io_uring made as well."""
     pid, found = daemon.process.pid, []
     for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/stat") as stat:
-            flags = int(stat.read().rsplit(")", 1)[1].split()[6])
-        found.append(flags & IO_FLUSHER == IO_FLUSHER)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # those of io_uring come and go
+            with open(f"/proc/{pid}/task/{thread}/stat") as stat:
+                flags = int(stat.read().rsplit(")", 1)[1].split()[6])
+            found.append(flags & IO_FLUSHER == IO_FLUSHER)
     return found
 
 
@@ -59,5 +60,5 @@ with Lab() as lab:
             "prlimit", f"--memlock={limit}:{limit}",
             "setpriv", f"--reuid={1_000_000 + os.getpid()}", "--regid=65534", "--clear-groups"])
         check(client.status()["memory_shortage"] == {"io_flusher": False, "locked": False}, client.status())
-        check(flushers(client) == [False] * len(flushers(client)) and locked_kib(client) == 0, "it may not")
+        check(not any(flushers(client)) and locked_kib(client) == 0, "it may not")
         serves(lab, image, "plain")

@@ -41,6 +41,11 @@ class Script:
                 found += "perf_event" in os.readlink(f"{folder}/{name}")
         return found
 
+    def to_attach(self):
+        """How many of them it has said there are; each is at one place or at several."""
+        said = re.search(r"Attaching (\d+) probes", self.text())
+        return int(said[1]) if said else None
+
     def counts(self):
         """{name: requests in its histogram, or its value}, when it was stopped as by Ctrl-C."""
         # bpftrace 0.17 misses a signal that comes while it is not waiting for events
@@ -69,7 +74,9 @@ def all_attached(scripts):
     def settled():
         before.append([script.probes() for script in scripts])
         time.sleep(0.2)
-        return min(before[-1]) >= 5 and before[-10:] == 10 * [before[-1]]
+        wanted = [script.to_attach() for script in scripts]
+        return all(wanted) and all(has >= to_have >= 5 for has, to_have in zip(before[-1], wanted)) and \
+            before[-10:] == 10 * [before[-1]]
     wait_until("they are attached", settled)
 
 

@@ -51,6 +51,15 @@ printf '%s\\n' "$@" {AT_END} >{seen}
     return seen.read_text().splitlines()[:-1]
 
 
+def completes(shell, keys, folder, expected):
+    """rnbdctl complete waits a second for the daemon, in which a busy machine may not have asked it: then the keys are pressed again."""
+    for _ in range(5):
+        found = typed(shell, keys, folder)
+        if found == expected:
+            return
+    check(False, f"{shell[0]}: {found}")
+
+
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
     server.ctl("exports", "add", ODD, lab.path("odd.img"), "--size", "1MiB")
@@ -68,12 +77,10 @@ with Lab() as lab:
             continue
         start = ["--socket", server.control, "exports", "resize"]
         line = " ".join(["rnbdctl", *start])
-        found = typed(shell, f"{line} pl", folder)
-        check(found == [*start, "plain-name"], f"{shell[0]}: {found}")
+        completes(shell, f"{line} pl", folder, [*start, "plain-name"])
         for begun, name in (("x", f"x{ODD}"), ("\\$", ODD), ("\\$\\(touch\\$", ODD)):
-            found = typed(shell, f"{line} {begun}", folder)
-            check(found == [*start, name], f"{shell[0]}: {found}")
-        check(typed(shell, "rnbdctl expo", folder) == ["exports"], f"{shell[0]}: a command")
+            completes(shell, f"{line} {begun}", folder, [*start, name])
+        completes(shell, "rnbdctl expo", folder, ["exports"])
         check(sorted(os.listdir(folder)) == ["a", "bin", "seen"], f"{shell[0]}: {os.listdir(folder)}")
         tried += 1
     if not tried:

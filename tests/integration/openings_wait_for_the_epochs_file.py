@@ -36,6 +36,10 @@ class World:
     def volume(self):
         return next(one for one in self.server.status()["exports"] if one["name"] == "vol")
 
+    def was_late(self):
+        """The server has not waited any longer: what was to be done before that was not."""
+        return "not written for" in self.server.log()
+
     def file_goes_on(self):
         """Who waits in open(2) for a reader gets one, and whoever comes later finds no pipe."""
         reader = os.open(self.pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -49,9 +53,16 @@ class World:
         h.shutdown()
 
 
+# The server waits for two seconds: a machine that is busy with something else may need several attempts to do so much in them.
+ATTEMPTS = 20
+
 with Lab() as lab:
-    world = World(lab, "patience")
-    seen = world.volume()
+    for attempt in range(ATTEMPTS):
+        world = World(lab, f"patience-{attempt}")
+        seen = world.volume()
+        if not world.was_late():
+            break
+        world.file_goes_on()
     check(seen["state"] == "waiting" and "server.epochs is being written" in seen["reason"], f"{seen}")
     world.writes("other")
     wait_until("the device is open though that file is not written", lambda: world.device("vol")["state"] == "open")
@@ -60,11 +71,14 @@ with Lab() as lab:
     world.writes("vol")
     world.file_goes_on()
 
-    world = World(lab, "written")
-    world.file_goes_on()
-    wait_until("the device is open", lambda: world.device("vol")["state"] == "open")
-    world.writes("vol")
-    check("not written for" not in world.server.log(), world.server.log())
+    for attempt in range(ATTEMPTS):
+        world = World(lab, f"written-{attempt}")
+        world.file_goes_on()
+        wait_until("the device is open", lambda: world.device("vol")["state"] == "open")
+        world.writes("vol")
+        if not world.was_late():
+            break
+    check(not world.was_late(), world.server.log())
 
     world = World(lab, "stop")
     check(world.server.stop() == 0, "it ends though its files cannot be written")

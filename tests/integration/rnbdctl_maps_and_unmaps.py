@@ -100,12 +100,23 @@ with Lab() as lab:
     client.ctl("map", "vol2", "--session", "host-a", "--nbd", f"unix:{taken}")
     client.ctl("unmap", "vol2")
     # Whether it can be used, or why not.
-    mapped = json.loads(client.ctl("--json", "map", "vol2", "--session", "host-a").stdout)["result"]
-    check((mapped["state"], mapped["reason"], mapped["kernel"]) == ("open", "", None), mapped)
-    client.ctl("unmap", "vol2")
-    said = client.ctl("map", "vol-2", "--session", "host-a").stdout
-    check(said.startswith("vol-2 is served at unix:") and "not open yet: the server refuses to open it" in said, said)
-    client.ctl("unmap", "vol-2")
+    def mapped_and_unmapped(volume, *words):
+        said = client.ctl(*words, "map", volume, "--session", "host-a").stdout
+        client.ctl("unmap", volume)
+        return said
+
+    def told_that_it_is_open():
+        mapped = json.loads(mapped_and_unmapped("vol2", "--json"))["result"]
+        return (mapped["state"], mapped["reason"], mapped["kernel"]) == ("open", "", None)
+
+    def told_that_it_is_refused():
+        said = mapped_and_unmapped("vol-2")
+        check(said.startswith("vol-2 is served at unix:") and "not open yet: " in said, said)
+        return "not open yet: the server refuses to open it" in said
+
+    # It waits a second for that, in which a busy machine may not have done it.
+    wait_until("it is told that it is open", told_that_it_is_open)
+    wait_until("it is told that it is refused", told_that_it_is_refused)
     # The system chooses the port, and it is told.
     answer = json.loads(client.ctl("--json", "map", "vol2", "--session", "host-a", "--nbd", "tcp:127.0.0.1:0").stdout)
     chosen = answer["result"]["nbd"][0]

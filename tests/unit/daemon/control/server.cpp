@@ -210,7 +210,7 @@ TEST_CASE("control server: too long a line costs that connection only") {
 }
 
 TEST_CASE("control server: a silent client is dropped, and so is one that does not read") {
-    World world({.socket_path = {}, .idle_time = 500ms});
+    World world({.socket_path = {}, .idle_time = 2s});
     world.start();
     const int silent = world.connect();
     const int deaf = world.connect();

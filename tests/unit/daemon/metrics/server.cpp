@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -204,14 +205,19 @@ TEST_CASE("metrics server: so many at a time, the oldest that asks nothing goes 
     const int third = server.connect();
     server.turns(5);
     CHECK(server.answer(first).empty());
-    // Those that are being answered stay.
+    // Those that are being answered stay, while they have not stood still for long: which they do
+    // on a machine that is busy with something else, too.
     for (const int fd : {second, third}) Fixture::say(fd, get);
+    const auto begun = std::chrono::steady_clock::now();
     server.wait_until_readable(second);
     server.wait_until_readable(third);
-    CHECK(server.answer(server.connect()).empty());
+    const bool turned_away = server.answer(server.connect()).empty();
+    const bool in_time = std::chrono::steady_clock::now() - begun < StreamServer::stuck_time;
     for (const int fd : {second, third}) {
-        CHECK(server.answer(fd).size() > large.size());
+        const bool whole = server.answer(fd).size() > large.size();
+        if (in_time) CHECK(whole);
     }
+    if (in_time) CHECK(turned_away);
 }
 
 TEST_CASE("metrics server: who asks and does not read keeps no other one out for long") {
