@@ -79,20 +79,6 @@ with Lab() as lab:
     for one in hanging * 300:
         one.write(BLOCK[:512])
     wait_until("they are under way", lambda: server.status()["sessions"][0]["in_flight"] > 200)
-    unmap = subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", client.control,
-                              "unmap", "slow", "--force"])
-    wait_until("it is being unmapped", lambda: "slow: stopping" in client.log())
-
-    written("other", common)
-    client.ctl("unmap", "other")
-    check(flushes() == 1, "the one beside it was flushed")
-    check(refused(common), "nobody is left waiting at an address that nobody serves")
-    serve("other", common)
-    written("other", common)
-    written("third", own)
-    client.ctl("unmap", "third")
-    check(flushes() == 2, "the one elsewhere was flushed")
-    serve("third", own)
 
     # What hangs at the server is of a path that is lost; the others come back without its end.
     for _ in range(2):
@@ -102,8 +88,26 @@ with Lab() as lab:
                 one["state"] == "open" for one in client.status()["devices"] if one["name"] == device))
             written(device, port)
     check(len(server.status()["sessions"][0]["paths"]) == 2, "the old one is still there, for what hangs")
+    flushed_before = flushes()
 
-    check(unmap.poll() is None, "the first is still on its way")
+    begun = time.monotonic()
+    unmap = subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", client.control,
+                              "unmap", "slow", "--force"])
+    wait_until("it is being unmapped", lambda: "slow: stopping" in client.log())
+
+    written("other", common)
+    client.ctl("unmap", "other")
+    check(flushes() == flushed_before + 1, "the one beside it was flushed")
+    check(refused(common), "nobody is left waiting at an address that nobody serves")
+    serve("other", common)
+    written("other", common)
+    written("third", own)
+    client.ctl("unmap", "third")
+    check(flushes() == flushed_before + 2, "the one elsewhere was flushed")
+    serve("third", own)
+
+    # It is cut off ten seconds after it has begun; a busy machine may have come to that.
+    check(unmap.poll() is None or time.monotonic() > begun + 10, "the first is still on its way")
     # Its storage does not know that anything is wrong, as that of a disk that hangs.
     wait_until("its export says that nothing ends", lambda: re.fullmatch(
         r".*: none of \d+ requests under way has ended for \d+ s", reasons()["slow"]))
