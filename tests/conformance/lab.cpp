@@ -117,6 +117,16 @@ std::uint64_t Lab::receiver_not_ready() {
     return sum;
 }
 
+Duration mean_interval(Lab& lab, const std::vector<Instant>& heartbeats, Duration interval) {
+    const auto count = 2 + std::chrono::seconds(4) / interval;
+    const auto intervals = static_cast<std::size_t>(count);
+    if (!lab.wait(count * interval + lab.options.patience,
+                  [&] { return heartbeats.size() > intervals; })) {
+        throw Stop{std::to_string(heartbeats.size()) + " heartbeats, more were waited for"};
+    }
+    return (heartbeats[intervals] - heartbeats[0]) / count;
+}
+
 // --- Room
 
 Room::Room(Lab& lab) : staging_(staging_bytes) {

@@ -79,6 +79,10 @@ class Lab {
     std::uint64_t random_ = 0;
 };
 
+// The mean time between heartbeats, where they come at this interval: of so many that one which is
+// heard of late, and makes the next look early, changes little of it. Stop if they do not come.
+Duration mean_interval(Lab& lab, const std::vector<Instant>& heartbeats, Duration interval);
+
 // Registered memory of one path: where messages are sent from.
 class Room {
   public:
