@@ -24,7 +24,7 @@ with Lab() as lab:
         server.process.send_signal(signal.SIGTERM)
         answer = json.loads(control.makefile().readline())
     other.close()
-    check(server.process.wait(timeout=10) == 0, "it ends as ever")
+    check(server.process.wait(timeout=PATIENCE_S) == 0, "it ends as ever")
     check(answer["result"]["state"] == "incomplete", answer)
     failures = {one["name"]: one["failure"] for one in answer["result"]["objects"] if one["failure"]}
     check(failures == {f"tcp {taken}": "rnbd-server is stopping", "vol2": "rnbd-server is stopping"}, failures)

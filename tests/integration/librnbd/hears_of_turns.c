@@ -15,7 +15,7 @@
 
 #include "trying.h"
 
-enum { limit_s = 60, depth = 32, requests = 2000, blocks = 1024 };
+enum { limit_s = 300, depth = 32, requests = 2000, blocks = 1024 };
 
 struct load {
     rnbd_volume *volume;

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { block = 4096, limit_s = 120 };
+enum { block = 4096, limit_s = 300 };
 
 static char data[block];
 static struct iovec one_block = {data, block};
