@@ -299,7 +299,8 @@ TEST_CASE("connection: who takes answers slowly does not stand still") {
             slow.drop(65536);
             pauses.make(stall / 20);
         }
-        if (pauses.longest >= stall / 2) continue;
+        // The socket tells of room when three quarters of it are free: three of them are one step.
+        if (pauses.longest >= stall / 8) continue;
         CHECK(!server.notes.has("answers are not taken"));
         CHECK(server.listener->connections().size() == 2);
         // And now it does.
