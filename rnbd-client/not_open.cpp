@@ -73,8 +73,10 @@ std::string why_not_open(RemoteVolume& volume) {
     const rtrs::ClientSessionStatus session = volume.session().rtrs().status();
     const bool all_fails = volume.hold_time_over();
     if (session.link_up) {
-        return std::string("the server has not said yet whether it may be opened")
-            .append(all_fails ? hold_time_is_over : "");
+        const std::string why = volume.waits_for_given_up()
+                                    ? "the server has not finished with requests that were given up"
+                                    : "the server has not said yet whether it may be opened";
+        return why + std::string(all_fails ? hold_time_is_over : "");
     }
     std::string text = why_not_connected(session);
     if (all_fails && session.refusing < Refusing::after_hold_time) text += hold_time_is_over;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "rnbd/remote_session_inside.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -25,7 +26,8 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
                                        session.options().name,
                                        "the server's catalog cannot be read: " + why);
           }),
-      figures(session) {}
+      figures(session),
+      left_open_timer(environment.clock, this, rtrs::member_call<&Inside::close_left_open>) {}
 
 void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
     // Volumes that were refused because the server was draining.
@@ -119,7 +121,12 @@ void RemoteSession::Inside::id_was_given(std::uint32_t device_id,
 void RemoteSession::Inside::close_left_open() {
     if (!ready || closing_left_open) return;
     std::erase_if(left_open, [this](const auto& one) { return has_volume(one.name); });
-    if (left_open.empty()) return;
+    // A server answers to a close when what it still runs of the volume has ended: so long no other
+    // volume could be opened or closed.
+    const auto next = std::ranges::find_if(
+        left_open, [this](const auto& one) { return !may_still_run_for(one.name); });
+    if (next == left_open.end()) return;
+    left_open.splice(left_open.begin(), left_open, next);
     closing_left_open = true;
     const RemoteVolumeOptions& one = left_open.front();
     // With the writer and medium of the volume that was left open, so that the server knows who
@@ -186,6 +193,7 @@ void RemoteSession::Inside::on_settled(rtrs::PermitId id) {
     for (RemoteVolume::Inside* const volume : volumes) {
         if (volume->options.name == entry.mapped()) volume->open_soon();
     }
+    left_open_timer.arm(environment.clock.now());
 }
 
 IoRecord& RemoteSession::Inside::record(rtrs::PermitId id) {

@@ -91,6 +91,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     // true, the first one is being closed there.
     std::list<RemoteVolumeOptions> left_open;
     bool closing_left_open = false;
+    rtrs::Timer left_open_timer;
 };
 
 }  // namespace rnbd

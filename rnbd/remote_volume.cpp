@@ -201,6 +201,9 @@ std::error_code RemoteVolume::set_size(std::uint64_t size_bytes) {
     return inside_->set_size(size_bytes);
 }
 std::error_code RemoteVolume::open_error() const noexcept { return inside_->open_error; }
+bool RemoteVolume::waits_for_given_up() const noexcept {
+    return inside_->session.may_still_run_for(inside_->options.name);
+}
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
 const VolumeLosses& RemoteVolume::losses() const noexcept { return inside_->unflushed.losses(); }

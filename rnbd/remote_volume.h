@@ -166,6 +166,9 @@ class RemoteVolume {
     // allowed), EPERM (access taken), EROFS, ... ESTALE while superseded. Empty if the OPEN was
     // accepted or is not answered yet, or if the link was lost since.
     std::error_code open_error() const noexcept;
+    // Whether the server may still run requests of this volume that were given up: it is not opened
+    // before they have ended.
+    bool waits_for_given_up() const noexcept;
     rtrs::Instant since() const noexcept;
     // When the server will be asked again; none: no time is set.
     std::optional<rtrs::Instant> next_attempt() const noexcept;

@@ -36,6 +36,7 @@ struct Settings {
     rtrs::Instant since{};
     std::string reason;
     bool hold_time_over = false;
+    bool waits_for_given_up = false;
     std::error_code open_error;
     VolumeLosses losses;
     std::uint32_t blocks_limit = 0;  // as the device has set it
