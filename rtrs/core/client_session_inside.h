@@ -19,8 +19,8 @@
 // path, says that it has finished with that path (fence_probe.h). Requests that were not given up
 // wait for the same. With exactly_once the link is announced only when all permits are settled, so
 // that nothing that was reported as failed lands after what is started later, unless the owner sees
-// to that (ClientSessionOptions::Unsettled). Otherwise, and with fenced, for which that may take for
-// ever, only the unsettled permits stay out of use.
+// to that (ClientSessionOptions::Unsettled). Otherwise, and with fenced, for which that may take
+// for ever, only the unsettled permits stay out of use.
 #pragma once
 
 #include <list>

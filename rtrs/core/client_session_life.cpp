@@ -242,8 +242,8 @@ void ClientSession::Inside::path_up(ClientPath& path) {
 // The link is not announced while a lost path drains: its requests would not be held yet, and the
 // owner could not change their messages, which may name what the server has forgotten. Nor before
 // the user messages that were lost with the path are reported. Nor while something that was
-// reported as failed may still land, unless the owner sees to that. Nor once the session is taken over: its paths are about to be
-// closed.
+// reported as failed may still land, unless the owner sees to that. Nor once the session is taken
+// over: its paths are about to be closed.
 void ClientSession::Inside::announce_link_if_ready() {
     if (link_up || paths_up == 0 || closing || dead) return;
     if (in_flight > 0 || !users.empty()) {

@@ -243,7 +243,9 @@ const std::string& RemoteVolume::reason() const noexcept { return fake::settings
 void RemoteVolume::limit_blocks(std::uint32_t bytes) { fake::settings().blocks_limit = bytes; }
 rtrs::Instant RemoteVolume::since() const noexcept { return fake::settings().since; }
 bool RemoteVolume::hold_time_over() const noexcept { return fake::settings().hold_time_over; }
-bool RemoteVolume::waits_for_given_up() const noexcept { return fake::settings().waits_for_given_up; }
+bool RemoteVolume::waits_for_given_up() const noexcept {
+    return fake::settings().waits_for_given_up;
+}
 std::error_code RemoteVolume::open_error() const noexcept { return fake::settings().open_error; }
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return fake::settings().geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
