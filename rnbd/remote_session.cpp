@@ -180,7 +180,8 @@ void RemoteSession::Inside::on_given_up(std::error_code error) {
 }
 
 void RemoteSession::Inside::may_still_run(rtrs::PermitId id, const std::string& volume) {
-    unsettled.insert_or_assign(id, volume);
+    // One that is known was reported before: what had its permit since was not sent.
+    unsettled.try_emplace(id, volume);
 }
 
 bool RemoteSession::Inside::may_still_run_for(const std::string& volume) const noexcept {

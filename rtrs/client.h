@@ -356,7 +356,7 @@ class ClientSession {
     void resume(PermitId id, Attempts earlier = Attempts::count);
     void fail(PermitId id, std::error_code error);
     // Whether no request that had this permit before, and was reported as failed, may still run at
-    // the server.
+    // the server. With protection fenced always true: nobody waits for that, it may take for ever.
     bool settled(PermitId id) const noexcept;
 
     // Paths can be changed while requests run. label: as in PathStatus.

@@ -119,7 +119,8 @@ bool ClientSession::held(PermitId id) const noexcept {
 }
 
 bool ClientSession::settled(PermitId id) const noexcept {
-    return inside_->requests[static_cast<std::uint32_t>(id)].fate == Inside::Fate::settled;
+    const auto& request = inside_->requests[static_cast<std::uint32_t>(id)];
+    return request.fate == Inside::Fate::settled || !inside_->exactly_once();
 }
 
 MutableBytes ClientSession::message(PermitId id) noexcept {

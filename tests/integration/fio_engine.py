@@ -1,6 +1,7 @@
 """fio with our engine."""
 import json
 import os
+import signal
 import subprocess
 
 from harness import BUILD, built_with, check, need, run, skip
@@ -38,10 +39,10 @@ def report(text):
 
 
 class Fio:
-    """Runs fio in a folder, with the engine."""
+    """Runs fio in the folder of a lab, with the engine."""
 
-    def __init__(self, folder):
-        self.folder, self.environment = folder, need_engine()
+    def __init__(self, lab):
+        self.lab, self.folder, self.environment = lab, lab.folder, need_engine()
 
     def run(self, server, volume, *words, **options):
         """The report's jobs."""
@@ -58,6 +59,14 @@ class Fio:
         return run(*words, ok=False, cwd=self.folder, env=dict(self.environment, **more))
 
     def start(self, server, volume, *words, **options):
-        return subprocess.Popen(command(server, volume, *words, **options), cwd=self.folder,
-                                env=self.environment, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(command(server, volume, *words, **options), cwd=self.folder,
+                                   env=self.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+        def end():
+            if process.poll() is None:
+                # With its jobs.
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self.lab.cleanups.append(end)
+        return process

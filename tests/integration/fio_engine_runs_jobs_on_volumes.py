@@ -17,7 +17,7 @@ def bytes_of(job, way):
 
 
 with Lab() as lab:
-    fio = Fio(lab.folder)
+    fio = Fio(lab)
     backing = lab.path("vol")
     few = [{"session": f"host-{i}", "access": "ro"} for i in range(1, 4)]
     wide = dict(export("vol", backing, "64MiB", block_size=512))

@@ -110,6 +110,31 @@ TEST_CASE("unsettled: a volume that is made while the link is up waits, too") {
     v.good_end();
 }
 
+// With no other permit left, a request of the other volume gets the one of what hangs, and waits.
+TEST_CASE("unsettled: what has used the permit since does not stand for what hangs") {
+    Hanging v(quick_options(66));
+    v.user1->volume.close();
+    v.lose_path();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    std::uint32_t used = 0;
+    while (v.user2->issue(VolumeOperation::write, 7)) ++used;
+    CHECK(used == v.session->rtrs().permits_max());
+    v.scene.world.network().heal_all();
+    REQUIRE(v.until([&] { return v.user2->answered + 1 == v.user2->made; }));
+    v.scene.world.run_for(1s);
+    CHECK_FALSE(v.user2->idle());
+    v.user2->volume.close();
+    REQUIRE(v.until([&] { return v.user2->closed; }));
+    CHECK(v.user2->errors[Error::closed] == 1);
+    v.user2.reset();
+    v.user2 = std::make_unique<User>(v.scene, *v.session, "vol2", 2);
+    v.map_again();
+    REQUIRE(v.until([&] { return v.user2->volume.state() == VolumeState::open; }));
+    v.the_first_waits();
+    v.storage_goes_on();
+    v.good_end();
+}
+
 TEST_CASE("unsettled: the server that had it does not come back") {
     SceneOptions options = quick_options(64);
     options.client.hold_time = 500ms;
