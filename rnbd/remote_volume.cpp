@@ -83,9 +83,11 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
     if (options.untold_loss) loss_of_former_life();
     session.volumes.push_back(this);
     arm_hold();
+    // The server may have it open since what is given up was sent.
+    maybe_open_at_server = session.may_still_run_for(options.name);
     if (!session.ready) return;
     // The user does not have this yet, and is not called back from here.
-    session.may_still_run_for(options.name) ? open_soon() : link_ready();
+    maybe_open_at_server ? open_soon() : link_ready();
 }
 
 RemoteVolume::Inside::~Inside() {

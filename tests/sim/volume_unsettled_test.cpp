@@ -110,6 +110,25 @@ TEST_CASE("unsettled: a volume that is made while the link is up waits, too") {
     v.good_end();
 }
 
+TEST_CASE("unsettled: closed before it was opened again, it does not stay open at the server") {
+    Hanging v(quick_options(67));
+    v.user1->volume.close();
+    v.lose_path();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    const bool is_made_early = GENERATE(false, true);
+    if (is_made_early) v.map_again();
+    v.the_other_goes_on();
+    if (!is_made_early) v.map_again();
+    const bool has_waited = GENERATE(false, true);
+    if (has_waited) v.the_first_waits();
+    v.user1->volume.close();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    CHECK(v.exports["vol1"].open_now == 1);
+    v.server->storage_goes_on();
+    CHECK(v.until([&] { return v.exports["vol1"].open_now == 0; }));
+    v.end();
+}
+
 // With no other permit left, a request of the other volume gets the one of what hangs, and waits.
 TEST_CASE("unsettled: what has used the permit since does not stand for what hangs") {
     Hanging v(quick_options(66));
