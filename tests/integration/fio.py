@@ -18,6 +18,8 @@ def arguments(uri, seconds, block, size="256m"):
     return ["fio", "--ioengine=nbd", f"--uri={uri}", f"--size={size}",
             f"--bsrange={block}-1m", f"--blockalign={block}", f"--iodepth={DEPTH}",
             "--verify=crc32c", "--verify_fatal=1", f"--verify_backlog={BACKLOG}", "--verify_state_save=0",
+            # Or fio writes a block anew while it reads it to check it, and finds a part of either.
+            "--serialize_overlap=1",
             "--fsync=64", "--group_reporting", "--time_based", f"--runtime={seconds}",
             "--randrepeat=0", "--norandommap=0",
             "--name=mixed", "--rw=randrw", f"--numjobs={MIXED_JOBS}", "--offset_increment=25%", "--size=25%",

@@ -9,7 +9,8 @@ from harness import Lab, check, export, wait_to_reach, wait_until
 SIZE = 64 << 20
 SECONDS = int(os.environ.get("RNBD_FIO_SECONDS", "3"))
 EXAMPLES = os.path.join(os.path.dirname(__file__), "../../docs/examples/fio")
-VERIFY = ["--verify=crc32c", "--verify_fatal=1", "--verify_backlog=256"]
+# What is being checked is not written meanwhile: serialize_overlap.
+VERIFY = ["--verify=crc32c", "--verify_fatal=1", "--verify_backlog=256", "--serialize_overlap=1"]
 
 
 def bytes_of(job, way):

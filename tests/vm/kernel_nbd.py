@@ -61,7 +61,8 @@ def resize_under_load(server, client, device, folder):
     load = subprocess.Popen(
         ["fio", "--name=resize", f"--directory={folder}", "--size=8m", "--rw=randrw", "--bs=4k-64k",
          "--ioengine=libaio", "--direct=1", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1",
-         "--verify_backlog=64", "--time_based", "--runtime=10"], stdout=subprocess.PIPE, text=True)
+         # What is being checked is not written meanwhile: serialize_overlap.
+         "--verify_backlog=64", "--serialize_overlap=1", "--time_based", "--runtime=10"], stdout=subprocess.PIPE, text=True)
     size, rounds = size_of(device), 0
     while load.poll() is None and rounds < 32:
         before = written()
