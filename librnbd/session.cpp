@@ -73,6 +73,7 @@ int Session::start() {
     if (loop_) loop_->stop();
     turn_news_.end();
     requests_.reset();
+    awaited_.reset();
     remote_.reset();
     fabrics_.reset();
     loop_.reset();
@@ -100,10 +101,20 @@ int Session::begin() {
     random_ = rtrs::Random::from_entropy();
     fabrics_ = std::make_unique<SessionFabrics>(loop_->reactor(), settings_);
     rtrs::ClientSessionOptions options = settings_.session;
+    std::vector<std::pair<const PathSetting*, rtrs::RdmaDevices::Error>> awaited;
     for (const PathSetting& path : settings_.paths) {
         auto address = fabrics_->address_of(path);
-        if (!address) return cannot_add(path, address.error().code, address.error().text);
-        options.paths.push_back(std::move(*address));
+        if (address) {
+            options.paths.push_back(std::move(*address));
+        } else if (AwaitedPaths::may_come(address.error().code)) {
+            awaited.emplace_back(&path, std::move(address.error()));
+        } else {
+            return cannot_add(path, address.error().code, address.error().text);
+        }
+    }
+    if (options.paths.empty()) {
+        const auto& [path, why] = awaited.front();
+        return cannot_add(*path, why.code, why.text);
     }
     options.identity = machine_identity();
     options.life = session_life();
@@ -117,10 +128,17 @@ int Session::begin() {
     if (const auto failed = loop_->start()) {
         return error.set(-rtrs::to_errno(failed), "a thread: " + failed.message());
     }
+    awaited_.emplace(loop_->reactor(), static_cast<AwaitedPaths::Owner&>(*this));
     // What has begun cannot be taken back: without memory the process ends.
-    if (const auto failed = [this]() noexcept { return remote_->open(); }()) {
-        return error.set(-rtrs::to_errno(failed), "the session: " + failed.message());
-    }
+    const std::error_code failed = [&]() noexcept {
+        const std::error_code not_opened = remote_->open();
+        if (not_opened) return not_opened;
+        for (auto& [path, why] : awaited) {
+            awaited_->add(path->label(), path->priority, std::move(why));
+        }
+        return not_opened;
+    }();
+    if (failed) return error.set(-rtrs::to_errno(failed), "the session: " + failed.message());
     // Before the loop runs, whose callbacks may ask for anything.
     state_ = State::running;
     loop_->go();
@@ -218,6 +236,10 @@ void Session::on_session_path_not_connected(std::string_view label, std::error_c
           .path = std::string(label),
           .text = std::string(text),
           .size_bytes = 0});
+}
+
+void Session::on_awaited(const AwaitedPath& path) {
+    on_session_path_not_connected(path.label, path.reason.code, path.reason.text);
 }
 
 void Session::keep_house() { loop_->reactor().at_turn_end(house_); }
@@ -343,6 +365,7 @@ int Session::take_down() {
         ended_.clear();
         close_timer_.reset();
         requests_.reset();
+        awaited_.reset();
         remote_.reset();
         fabrics_.reset();
     });

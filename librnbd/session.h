@@ -21,6 +21,7 @@
 #include "librnbd/settings.h"
 #include "librnbd/turn_news.h"
 #include "librnbd/volume.h"
+#include "rnbd/awaited_paths.h"
 #include "rnbd/identity/session_lock.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/random.h"
@@ -37,7 +38,7 @@ struct PendingEvent {
     std::uint64_t size_bytes;
 };
 
-class Session final : public RemoteSessionHandler {
+class Session final : public RemoteSessionHandler, AwaitedPaths::Owner {
   public:
     enum class State : std::uint8_t { fresh, running, closing, closed };
 
@@ -92,6 +93,9 @@ class Session final : public RemoteSessionHandler {
                                  std::error_code reason) override;
     void on_session_path_not_connected(std::string_view label, std::error_code reason,
                                        std::string_view text) override;
+    bool may_add_awaited() const noexcept override { return state_ == State::running; }
+    std::optional<rtrs::RdmaDevices::Error> add_awaited(const AwaitedPath& path) override;
+    void on_awaited(const AwaitedPath& path) override;
 
     // check_thread() checks whether the loop may be used from here; if not, it sets the text.
     // on_loop() checks the same, runs work on the loop's thread and returns its result.
@@ -129,6 +133,7 @@ class Session final : public RemoteSessionHandler {
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<SessionFabrics> fabrics_;  // loop, as are all members below up to pool_
     std::unique_ptr<RemoteSession> remote_;
+    std::optional<AwaitedPaths> awaited_;
     std::unique_ptr<Requests> requests_;
     std::vector<std::unique_ptr<Volume>> volumes_;
     // Volumes that were closed with the session. The program has their handles until it frees the

@@ -48,6 +48,9 @@ void Session::release_name(const std::string& destination) {
         const auto left = PathSetting::parse(path.label);
         if (left && left->destination == destination) return;
     }
+    for (const AwaitedPath& path : awaited_->all()) {
+        if (PathSetting::parse(path.label)->destination == destination) return;
+    }
     names_.release(settings_.session.name, destination);
 }
 
@@ -93,8 +96,23 @@ int Session::add_path(std::string_view text) {
             release_name(path->destination);
             return cannot_add(*path, failed, why_not_added(failed));
         }
+        awaited_->forget(path->label());
         return 0;
     });
+}
+
+std::optional<rtrs::RdmaDevices::Error> Session::add_awaited(const AwaitedPath& awaited) {
+    auto path = PathSetting::parse(awaited.label);
+    RTRS_ASSERT(path);  // labels are PathSetting::label()
+    path->priority = awaited.priority;
+    const auto address = fabrics_->address_of(*path);
+    if (!address) return address.error();
+    const std::error_code given_up = given_up_;
+    note_given_up({});
+    const auto failed = remote_->rtrs().add_path(*address);
+    if (!failed) return std::nullopt;
+    note_given_up(given_up);
+    return rtrs::RdmaDevices::Error{failed, why_not_added(failed)};
 }
 
 // One that was given up is there still: added once more, it is dialled.
@@ -122,6 +140,10 @@ int Session::remove_path(std::string_view text) {
     }
     return on_loop([&] {
         if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
+        if (awaited_->forget(path->label())) {
+            release_name(path->destination);
+            return 0;
+        }
         const auto failed =
             remote_->rtrs().operate_path(path->label(), rtrs::ClientSession::PathOperation::remove);
         if (!failed) return 0;

@@ -77,19 +77,19 @@ std::expected<Client::Session*, std::string> Client::add_session(
                                why);
     };
     rtrs::ClientSessionOptions options = session_options(config);
-    std::vector<std::pair<ClientConfig::Path, std::string>> awaited;  // with the reason
+    std::vector<std::pair<ClientConfig::Path, rtrs::RdmaDevices::Error>> awaited;
     for (const auto& path : config.paths) {
         auto address = address_of(config, path);
         if (address) {
             options.paths.push_back(std::move(*address));
         } else if (AwaitedPaths::may_come(address.error().code)) {
-            awaited.emplace_back(path, address.error().text);
+            awaited.emplace_back(path, address.error());
         } else {
             return path_failure(path, address.error().text);
         }
     }
     if (options.paths.empty() && pathless == Pathless::fails) {
-        return path_failure(awaited.front().first, awaited.front().second);
+        return path_failure(awaited.front().first, awaited.front().second.text);
     }
     auto session = std::make_unique<Session>(
         *this, rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), config);
@@ -104,7 +104,9 @@ std::expected<Client::Session*, std::string> Client::add_session(
     }
     Session* const added = sessions_.emplace(config.name, std::move(session)).first->second.get();
     if (hold_limit_) set_waiting(*added);
-    for (auto& [path, reason] : awaited) added->awaited.add(std::move(path), std::move(reason));
+    for (auto& [path, reason] : awaited) {
+        added->awaited.add(path.to_string(), path.priority, std::move(reason));
+    }
     return added;
 }
 

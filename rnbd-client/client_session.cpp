@@ -19,24 +19,28 @@ Client::Session::Session(Client& its_client, rtrs::SessionEnvironment environmen
                         auto& session = *static_cast<Session*>(self);
                         session.client.connect_again(session);
                     }),
-      awaited(environment.clock, config.name, *this) {}
+      awaited(environment.clock, *this) {}
+
+ClientConfig::Path Client::Session::path_of(std::string_view label, rtrs::PathPriority priority) {
+    auto path = ClientConfig::Path::parse(label);
+    RTRS_ASSERT(path);
+    path->priority = priority;
+    return std::move(*path);
+}
 
 std::vector<ClientConfig::Path> Client::Session::paths() {
     std::vector<ClientConfig::Path> all;
     for (const rtrs::PathStatus& path : remote.rtrs().status().paths) {
-        auto parsed = ClientConfig::Path::parse(path.label);
-        RTRS_ASSERT(parsed);  // labels are Path::to_string()
-        parsed->priority = path.priority;
-        all.push_back(std::move(*parsed));
+        all.push_back(path_of(path.label, path.priority));
     }
-    for (const AwaitedPath& one : awaited.all()) all.push_back(one.path);
+    for (const AwaitedPath& one : awaited.all()) all.push_back(path_of(one.label, one.priority));
     return all;
 }
 
 bool Client::Session::forget_awaited(std::string_view label) {
     const AwaitedPath* const one = awaited.find(label);
     if (one == nullptr) return false;
-    const std::string destination = one->path.destination;
+    const std::string destination = path_of(label, one->priority).destination;
     awaited.forget(label);
     release_lock(destination);
     return true;
@@ -69,19 +73,24 @@ bool Client::Session::may_add_awaited() const noexcept {
     return !client.stopped_ && !closing && cut_off.empty();
 }
 
-std::string Client::Session::add_awaited(const ClientConfig::Path& path) {
-    const auto address = client.address_of(config, path);
-    if (!address) return address.error().text;
+std::optional<rtrs::RdmaDevices::Error> Client::Session::add_awaited(const AwaitedPath& path) {
+    const auto address = client.address_of(config, path_of(path.label, path.priority));
+    if (!address) return address.error();
     const std::error_code error = remote.rtrs().add_path(*address);
     // Or it has been added by hand.
-    return !error || error == std::errc::file_exists ? "" : error.message();
+    if (!error || error == std::errc::file_exists) return std::nullopt;
+    return rtrs::RdmaDevices::Error{error, error.message()};
+}
+
+void Client::Session::on_awaited(const AwaitedPath& path) {
+    logger("rnbd.client")
+        .warn("{}: path {} is not used yet: {}; tried again every second", config.name, path.label,
+              path.reason.text);
 }
 
 // What it has sent by that path is over: nothing of it lands any more.
 void Client::Session::on_session_path_gone(std::string_view label) {
-    const auto path = ClientConfig::Path::parse(label);
-    RTRS_ASSERT(path);  // labels are Path::to_string()
-    release_lock(path->destination);
+    release_lock(path_of(label, rtrs::PathPriority::prefer).destination);
 }
 
 void Client::Session::on_catalog_event(const CatalogEvent& event) {

@@ -5,16 +5,17 @@
 // on_session_closed(), in which Client destroys it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
-#include "rnbd-client/awaited_paths.h"
 #include "rnbd-client/client.h"
 #include "rnbd-client/config.h"
 #include "rnbd-client/discovery.h"
 #include "rnbd-client/permit_shares.h"
+#include "rnbd/awaited_paths.h"
 #include "rnbd/identity/session_lock.h"
 #include "rnbd/remote_session.h"
 #include "rtrs/base/clock.h"
@@ -27,6 +28,8 @@ struct Client::Session final : RemoteSessionHandler, AwaitedPaths::Owner {
     Session(Client& its_client, rtrs::SessionEnvironment environment,
             rtrs::ClientSessionOptions options, ClientConfig::Session its_config);
 
+    // The configuration of one of its paths; label: Path::to_string().
+    static ClientConfig::Path path_of(std::string_view label, rtrs::PathPriority priority);
     // The paths that it has now, with those that wait for a device; config has those that it began
     // with.
     std::vector<ClientConfig::Path> paths();
@@ -47,7 +50,8 @@ struct Client::Session final : RemoteSessionHandler, AwaitedPaths::Owner {
     void on_session_path_gone(std::string_view label) override;
     void on_catalog_event(const CatalogEvent& event) override;
     bool may_add_awaited() const noexcept override;
-    std::string add_awaited(const ClientConfig::Path& path) override;
+    std::optional<rtrs::RdmaDevices::Error> add_awaited(const AwaitedPath& path) override;
+    void on_awaited(const AwaitedPath& path) override;
 
     Client& client;
     ClientConfig::Session config;

@@ -345,7 +345,7 @@ void ClientConfiguration::remove_when_replaced(const std::string& session, const
         say(path.label, path.reason.empty() ? "does not answer" : path.reason);
     }
     for (const AwaitedPath& one : (*found)->awaited.all()) {
-        if (succeeds(one.path.to_string())) say(one.path.to_string(), one.reason);
+        if (succeeds(one.label)) say(one.label, one.reason.text);
     }
     if (!status.link_up) return remove_path(session, label, done);
     if (client_.clock().now() >= *replacement->deadline) {

@@ -151,7 +151,7 @@ bool PathCommands::check(Wait& wait) {
         if (wait.kind != Kind::remove) {
             wait.reply.fail(ControlError::failed,
                             fmt::format("path {} of session {} is not used yet: {}", wait.label,
-                                        wait.session, awaited->reason));
+                                        wait.session, awaited->reason.text));
             return true;
         }
         if ((*session)->paths().size() == 1) {

@@ -59,17 +59,18 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
 }
 
 json describe(const AwaitedPath& one, rtrs::Instant now) {
+    const ClientConfig::Path addresses = Client::Session::path_of(one.label, one.priority);
     rtrs::PathStatus path;
-    path.label = one.path.to_string();
-    path.source = one.path.source;
-    path.destination = one.path.destination;
+    path.label = one.label;
+    path.source = addresses.source;
+    path.destination = addresses.destination;
     path.fabric = "rdma";
     path.state = rtrs::PathState::backoff;
-    path.reason = one.reason;
+    path.reason = one.reason.text;
     path.since = one.since;
     path.next_attempt = one.next_attempt;
     path.attempts = one.attempts;
-    path.priority = one.path.priority;
+    path.priority = one.priority;
     return describe(path, now);
 }
 

@@ -13,7 +13,7 @@ BASE = ["rtrs/base/"]
 PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/heartbeat_times.h", "rtrs/limits.h",
                  "rtrs/messages.h", "rtrs/path_policy.h", "rtrs/session_terms.h", "rtrs/tag/matcher.h",
                  "rtrs/null_tracer.h", "rtrs/trace.h"]
-BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd/identity/", "rnbd/medium_id.h",
+BLOCK_PROTOCOL = ["rnbd/awaited_paths.h", "rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd/identity/", "rnbd/medium_id.h",
                   "rnbd/messages.h",
                   "rnbd/remote_catalog.h", "rnbd/remote_figures.h", "rnbd/remote_session.h", "rnbd/remote_volume.h",
                   "rnbd/request_in_pieces.h", "rnbd/unflushed_writes.h"]
@@ -54,7 +54,7 @@ ROOMS = {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabric/fault/"],
         "never": SOCKETS_AND_RING,
     },
-    "rnbd/": {"may": PUBLIC + ["rnbd/"], "never": SOCKETS_AND_RING},
+    "rnbd/": {"may": PUBLIC + ["rtrs/rdma_devices.h", "rnbd/"], "never": SOCKETS_AND_RING},
     # Sockets are the machine's locks; nothing is sent.
     "rnbd/identity/": {"may": BASE + ["rnbd/identity/"]},
     "daemon/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor_group.h"] + DAEMON},

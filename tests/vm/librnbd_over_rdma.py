@@ -125,6 +125,17 @@ def rdma_beside_tcp(server, thread):
     program.end("freed with 8 requests under way")
 
 
+def a_device_that_comes_later(thread):
+    """The session begins with its other path."""
+    delete_device("a0")
+    program = Program(thread, "8", f"standby:tcp:{TCP}", RDMA[0])
+    program.says(f"path up {TCP}")
+    program.goes_on()
+    program.during(f"path up {RDMA[0]}", lambda: add_device("a0"))
+    program.goes_on()
+    program.end("freed with 8 requests under way")
+
+
 def fio_with_our_engine(folder):
     if not os.path.exists(ENGINE):
         return print("without the engine for fio, which was not built")
@@ -176,6 +187,8 @@ with Lab() as lab:
         finished(f"RDMA beside TCP, thread {thread}")
         freed_without_its_device(thread)
         finished(f"freed without its device, thread {thread}")
+        a_device_that_comes_later(thread)
+        finished(f"a device that comes later, thread {thread}")
     fio_with_our_engine(lab.folder)
     finished("fio with the engine")
     nbdkit_with_our_plugin(lab)

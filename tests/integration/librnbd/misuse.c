@@ -125,11 +125,11 @@ static void rdma_paths(void) {
     EXPECT(-ENOENT, rnbd_session_remove_path(session, "rdma:192.0.2.2:1235"));
     /* Another fabric is another path. */
     EXPECT(0, rnbd_session_add_path(session, "192.0.2.1@192.0.2.2:1235"));
+    EXPECT(0, rnbd_session_remove_path(session, "192.0.2.1@192.0.2.2:1235"));
     EXPECT(-ENODEV, rnbd_session_start(session));
     SAYS(rnbd_session_error(session),
          "path " NOT_OURS ": no RDMA device has the address 192.0.2.1");
     EXPECT(0, rnbd_session_remove_path(session, NOT_OURS));
-    EXPECT(0, rnbd_session_remove_path(session, "192.0.2.1@192.0.2.2:1235"));
     EXPECT(0, rnbd_session_add_path(session, "127.0.0.1:1"));
     EXPECT(0, rnbd_session_start(session));
     EXPECT(-ENODEV, rnbd_session_add_path(session, NOT_OURS));
@@ -147,6 +147,35 @@ static void rdma_paths(void) {
     EXPECT(-ETIMEDOUT, rnbd_volume_wait(volume, 100));
     EXPECT(0, rnbd_session_free(session));
 }
+
+#ifdef HAVE_VERBS
+static void heard(void *context, const struct rnbd_event *event) {
+    struct count *told = context;
+    if (event->kind != RNBD_EVENT_PATH_NOT_UP || strcmp(event->path, NOT_OURS) != 0) return;
+    told->calls++;
+    EXPECT(-ENODEV, event->error);
+    SAYS(event->text, "no RDMA device has the address 192.0.2.1");
+}
+
+/* A session with another path starts. It has the path, though not its device. */
+static void rdma_path_without_device(void) {
+    rnbd_session *session = fresh("host-a", "127.0.0.1:1"),
+                 *other = fresh("host-a", "192.0.2.2:1235");
+    struct count told = {0};
+    EXPECT(0, rnbd_session_add_path(session, "standby:" NOT_OURS));
+    EXPECT(0, rnbd_session_on_event(session, heard, &told));
+    EXPECT(0, rnbd_session_start(session));
+    until(session, &told, 1);
+    EXPECT(-EADDRINUSE, rnbd_session_start(other));
+    EXPECT(-EBUSY, rnbd_session_remove_path(session, "127.0.0.1:1"));
+    EXPECT(0, rnbd_session_remove_path(session, NOT_OURS));
+    EXPECT(-ENOENT, rnbd_session_remove_path(session, NOT_OURS));
+    EXPECT(0, rnbd_session_start(other));
+    EXPECT(0, rnbd_session_free(other));
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(1, told.calls);
+}
+#endif
 
 static void nobody_there(void) {
     rnbd_session *session = fresh("host-a", "127.0.0.1:1");
@@ -446,6 +475,9 @@ int main(int argc, char **argv) {
     wrong_settings();
     short_timeout();
     rdma_paths();
+#ifdef HAVE_VERBS
+    rdma_path_without_device();
+#endif
     nobody_there();
     names_are_given_back(argv[2]);
     a_thread_is_cancelled(argv[2]);

@@ -1,10 +1,13 @@
-#include "rnbd-client/awaited_paths.h"
+#include "rnbd/awaited_paths.h"
 
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rtrs/base/error.h"
 #include "tests/test_clock.h"
@@ -15,17 +18,24 @@ using rtrs::testing::TestClock;
 
 namespace {
 
+rtrs::RdmaDevices::Error no_device(std::string text) {
+    return {rtrs::from_errno(ENODEV), std::move(text)};
+}
+
 // A session that has no device for any path but those in `reachable`.
 struct TestOwner final : AwaitedPaths::Owner {
     bool may_add_awaited() const noexcept override { return may_add; }
-    std::string add_awaited(const ClientConfig::Path& path) override {
+    std::optional<rtrs::RdmaDevices::Error> add_awaited(const AwaitedPath& path) override {
         ++attempts;
-        return reachable.contains(path.to_string()) ? "" : why;
+        if (reachable.contains(path.label)) return std::nullopt;
+        return no_device(why);
     }
+    void on_awaited(const AwaitedPath& path) override { told.push_back(path.reason.text); }
     bool may_add = true;
     std::set<std::string> reachable;
     std::string why = "no device";
     int attempts = 0;
+    std::vector<std::string> told;
 };
 
 const std::string one = "rdma:10.0.0.1:1234";
@@ -33,11 +43,11 @@ const std::string other = "rdma:10.0.1.1:1234";
 
 struct World {
     void add(const std::string& label) {
-        awaited.add(ClientConfig::Path::parse(label).value(), "no device");
+        awaited.add(label, rtrs::PathPriority::prefer, no_device("no device"));
     }
     TestClock clock;
     TestOwner owner;
-    AwaitedPaths awaited{clock, "host-a", owner};
+    AwaitedPaths awaited{clock, owner};
 };
 
 }  // namespace
@@ -61,7 +71,8 @@ TEST_CASE("awaited paths: each is tried every second until the session has it") 
     world.owner.why = "no address";
     world.clock.advance(1s);
     CHECK(world.awaited.find(one)->attempts == 2);
-    CHECK(world.awaited.find(one)->reason == "no address");
+    CHECK(world.awaited.find(one)->reason.text == "no address");
+    CHECK(world.owner.told == std::vector<std::string>{"no device", "no device", "no address"});
     world.owner.reachable.insert(one);
     world.clock.advance(1s);
     CHECK(world.awaited.all().empty());
@@ -101,7 +112,7 @@ TEST_CASE("awaited paths: a new priority is that of the path that is added") {
     world.add(one);
     CHECK(!world.awaited.set_priority(other, rtrs::PathPriority::standby));
     CHECK(world.awaited.set_priority(one, rtrs::PathPriority::standby));
-    CHECK(world.awaited.find(one)->path.priority == rtrs::PathPriority::standby);
+    CHECK(world.awaited.find(one)->priority == rtrs::PathPriority::standby);
 }
 
 TEST_CASE("awaited paths: a device that is missing may come, one that is not built in does not") {
