@@ -44,9 +44,9 @@ void ask_servers(const Client& client, rtrs::Duration timeout,
         round->views[name].reason = "no answer in time";
     }
     for (const auto& [name, session] : client.sessions()) {
-        session->remote.figures().ask(
-            [round, asked = name](std::error_code error, const SessionFigures& figures) {
-                round->views[asked] = {figures, error ? reason_of(error) : ""};
+        session->remote.statistics().ask(
+            [round, asked = name](std::error_code error, const StatisticsResponse& statistics) {
+                round->views[asked] = {statistics, error ? reason_of(error) : ""};
                 if (--round->missing == 0) round->finish();
             });
     }

@@ -8,14 +8,14 @@
 #include <string>
 
 #include "rnbd-client/client.h"
-#include "rnbd/figures.h"
+#include "rnbd/statistics.h"
 #include "rtrs/base/instant.h"
 
 namespace rnbd {
 
 // One server's answer; reason: why there is none, for people.
 struct ServerView {
-    SessionFigures figures{};
+    StatisticsResponse statistics{};
     std::string reason;
 };
 using ServerViews = std::map<std::string, ServerView>;  // by the session's name

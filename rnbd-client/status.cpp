@@ -111,21 +111,21 @@ bool was_open(const RemoteVolume& volume) {
 
 json describe(const ServerView& view) {
     if (!view.reason.empty()) return {{"reason", view.reason}};
-    const SessionFigures& figures = view.figures;
+    const StatisticsResponse& statistics = view.statistics;
     return {{"reason", ""},
-            {"queue_depth", figures.queue_depth},
-            {"in_flight", figures.in_flight},
-            {"reads", figures.reads},
-            {"read_bytes", figures.read_bytes},
-            {"writes", figures.writes},
-            {"write_bytes", figures.write_bytes},
-            {"others", figures.others},
-            {"refused", figures.refused},
-            {"storage_errors", figures.storage_errors},
-            {"stale", figures.stale},
-            {"p50_us", microseconds(figures.p50)},
-            {"p99_us", microseconds(figures.p99)},
-            {"max_us", microseconds(figures.longest)}};
+            {"queue_depth", statistics.queue_depth},
+            {"in_flight", statistics.in_flight},
+            {"reads", statistics.reads},
+            {"read_bytes", statistics.read_bytes},
+            {"writes", statistics.writes},
+            {"write_bytes", statistics.write_bytes},
+            {"others", statistics.others},
+            {"refused", statistics.refused},
+            {"storage_errors", statistics.storage_errors},
+            {"stale", statistics.stale},
+            {"p50_us", microseconds(statistics.p50)},
+            {"p99_us", microseconds(statistics.p99)},
+            {"max_us", microseconds(statistics.longest)}};
 }
 
 json sessions_of(const ClientState& state, const ServerViews& views = {}) {

@@ -104,7 +104,7 @@ std::error_code Target::on_session_up(rtrs::ServerSession& session) {
     session.context = made;
     sessions_.push_back(made);
     catalog_.session_up(session);
-    figures_.session_up(session);
+    statistics_.session_up(session);
     logger("rnbd.session").info("{}: up, from {}", printable(session.name()), session.peer_host());
     return {};
 }
@@ -114,7 +114,7 @@ void Target::on_session_down(rtrs::ServerSession& session) {
     session.context = nullptr;
     std::erase(sessions_, gone.get());
     catalog_.session_down(session);
-    figures_.session_down(session);
+    statistics_.session_down(session);
     for (auto& [id, open] : gone->opens) {
         open.volume->close(open.open);
         closed_one(*open.volume);
@@ -138,7 +138,7 @@ Feature Target::features(const rtrs::ServerSession& session) {
     return ours != nullptr ? ours->features : Feature::none;
 }
 
-SessionFigures Target::figures_of(const rtrs::ServerSession& session) {
+StatisticsResponse Target::statistics_response(const rtrs::ServerSession& session) {
     const rtrs::ServerSessionStatus status = session.status();
     const SessionStatistics& done = statistics(session);
     return {.queue_depth = status.queue_depth,

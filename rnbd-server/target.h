@@ -20,8 +20,8 @@
 #include "daemon/control/protocol.h"
 #include "rnbd-server/catalog.h"
 #include "rnbd-server/config.h"
-#include "rnbd-server/figures.h"
 #include "rnbd-server/read_pacer.h"
+#include "rnbd-server/statistics.h"
 #include "rnbd-server/storage/deferred_completions.h"
 #include "rnbd-server/turned_away.h"
 #include "rnbd-server/volume.h"
@@ -196,7 +196,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // else to a client: that it has to open the device again, or that an attempt came late.
     static std::error_code answered_as(std::error_code error) noexcept;
     void note_failure(OpenVolume& open, const Io& io, std::error_code error);
-    static SessionFigures figures_of(const rtrs::ServerSession& session);
+    static StatisticsResponse statistics_response(const rtrs::ServerSession& session);
     const KernelListener* kernel_portal(std::uint32_t portal) const noexcept;
     std::string export_for(const Session& session, const std::string& asked) const;
     // Why an export cannot be added: ever, or until another one is gone.
@@ -254,7 +254,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::map<std::uint32_t, KernelListener> kernel_portals_;
     std::vector<Session*> sessions_;
     Catalog catalog_;
-    FiguresDesk figures_{reactor_, figures_of};
+    StatisticsService statistics_{reactor_, statistics_response};
     // Volumes that are being removed: who waits for that, and how long other processes are waited
     // for.
     struct Leaving {

@@ -26,7 +26,7 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
                                        session.options().name,
                                        "the server's catalog cannot be read: " + why);
           }),
-      figures(session),
+      statistics(session),
       left_open_timer(environment.clock, this, rtrs::member_call<&Inside::close_left_open>) {}
 
 void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
@@ -218,7 +218,7 @@ void RemoteSession::set_waiting(std::optional<rtrs::Duration> hold_time,
 }
 
 RemoteCatalog& RemoteSession::catalog() noexcept { return inside_->catalog; }
-RemoteFigures& RemoteSession::figures() noexcept { return inside_->figures; }
+RemoteStatistics& RemoteSession::statistics() noexcept { return inside_->statistics; }
 std::uint32_t RemoteSession::waiting() const noexcept {
     std::size_t all = 0;
     for (const RemoteVolume::Inside* const volume : inside_->volumes) all += volume->waiting.size();

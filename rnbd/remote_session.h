@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "rnbd/remote_catalog.h"
-#include "rnbd/remote_figures.h"
+#include "rnbd/remote_statistics.h"
 #include "rtrs/client.h"
 
 namespace rnbd {
@@ -64,9 +64,9 @@ class RemoteSession {
     const std::string& name() const noexcept;
     // How many requests wait for their volume to be open. The RTRS session does not know them.
     std::uint32_t waiting() const noexcept;
-    // The server's catalog and figures, if the session options ask for messages.
+    // The server's catalog and statistics, if the session options ask for messages.
     RemoteCatalog& catalog() noexcept;
-    RemoteFigures& figures() noexcept;
+    RemoteStatistics& statistics() noexcept;
 
     struct Inside;
 

@@ -38,11 +38,11 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     void on_settled(rtrs::PermitId id) override;
     void on_messages_reset() override {
         catalog.reset();
-        figures.reset();
+        statistics.reset();
     }
     void on_closed() override {
         catalog.closed();
-        figures.closed();
+        statistics.closed();
         handler.on_session_closed();
     }
     void on_path_changed(std::string_view label, rtrs::PathChange change,
@@ -77,7 +77,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     RemoteSessionHandler& handler;
     rtrs::ClientSession session;
     RemoteCatalog catalog;
-    RemoteFigures figures;
+    RemoteStatistics statistics;
     rtrs::LazyArray<IoRecord> records;
     std::vector<RemoteVolume::Inside*> volumes;
     // By permit: the names of volumes of whose requests the server may still run one.

@@ -13,10 +13,10 @@ BASE = ["rtrs/base/"]
 PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/heartbeat_times.h", "rtrs/limits.h",
                  "rtrs/messages.h", "rtrs/path_policy.h", "rtrs/session_terms.h", "rtrs/tag/matcher.h",
                  "rtrs/null_tracer.h", "rtrs/trace.h"]
-BLOCK_PROTOCOL = ["rnbd/awaited_paths.h", "rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd/identity/", "rnbd/medium_id.h",
-                  "rnbd/messages.h",
-                  "rnbd/remote_catalog.h", "rnbd/remote_figures.h", "rnbd/remote_session.h", "rnbd/remote_volume.h",
-                  "rnbd/request_in_pieces.h", "rnbd/unflushed_writes.h"]
+BLOCK_PROTOCOL = ["rnbd/awaited_paths.h", "rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/identity/", "rnbd/medium_id.h",
+                  "rnbd/messages.h", "rnbd/remote_catalog.h", "rnbd/remote_session.h", "rnbd/remote_statistics.h",
+                  "rnbd/remote_volume.h", "rnbd/request_in_pieces.h", "rnbd/statistics.h",
+                  "rnbd/unflushed_writes.h"]
 DAEMON = ["daemon/"]
 # What is not of a daemon alone: command lines, the control socket's clients.
 PROGRAM = ["daemon/attributes/client.h", "daemon/command_line_complaint.h", "daemon/control/client.h",
@@ -72,7 +72,7 @@ ROOMS = {
         "may": BASE + ["daemon/config/", "daemon/control/", "daemon/counted.h", "daemon/log/", "daemon/reload/"],
     },
     "rnbd-server/": {
-        "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/medium_id.h", "rnbd/messages.h",
+        "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/medium_id.h", "rnbd/messages.h", "rnbd/statistics.h",
                 "rnbd-server/"] + DAEMON,
     },
     "rnbd-server/state/": {

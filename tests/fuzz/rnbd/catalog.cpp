@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "rnbd/figures.h"
+#include "rnbd/statistics.h"
 #include "rtrs/base/assert.h"
 
 using namespace rnbd;
@@ -31,11 +31,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const auto again = CatalogEvent::parse(bytes_of(*event));
         RTRS_ASSERT(again && again->entry == event->entry && again->kind == event->kind);
     }
-    static_cast<void>(FiguresRequest::parse(bytes));
-    if (const auto figures = SessionFigures::parse(bytes)) {
-        std::vector<std::byte> again(SessionFigures::wire_bytes);
-        figures->emit(again);
-        RTRS_ASSERT(SessionFigures::parse(again) == figures);
+    static_cast<void>(StatisticsRequest::parse(bytes));
+    if (const auto statistics = StatisticsResponse::parse(bytes)) {
+        std::vector<std::byte> again(StatisticsResponse::wire_bytes);
+        statistics->emit(again);
+        RTRS_ASSERT(StatisticsResponse::parse(again) == statistics);
     }
     return 0;
 }

@@ -1,10 +1,10 @@
-// The figures: what a server tells the client of a session about that session. Layout, parse, emit.
-// They are our extension of RNBD; messages with tags carry them, as they do the catalog
+// The statistics: what a server tells the client of a session about that session. Layout, parse,
+// emit. They are our extension of RNBD; messages with tags carry them, as they do the catalog
 // (rnbd/catalog.h). No I/O, no state. All integers are little-endian.
 //
-// FIGURES, client to server, 8 bytes                  tag: request
+// STATISTICS, client to server, 8 bytes               tag: request
 //    0  2  type 35      2  6  reserved
-// FIGURES_RSP, server to client, 104 bytes            tag: figures
+// STATISTICS_RSP, server to client, 104 bytes         tag: statistics
 //    0  2  type 36      2  2  reserved
 //    4  4  queue depth  8  4  requests now              12  4  reserved
 //   16  8  reads       24  8  bytes read      32  8  writes       40  8  bytes written
@@ -27,21 +27,21 @@ namespace rnbd {
 
 // Bits 63..32 of the tag; bits 31..0 are a number that the client chooses. Values below these are
 // the catalog's (CatalogTag).
-enum class FiguresTag : std::uint32_t { request = 4, figures = 5 };
-constexpr std::uint64_t figures_tag(FiguresTag what, std::uint32_t number) noexcept {
+enum class StatisticsTag : std::uint32_t { request = 4, statistics = 5 };
+constexpr std::uint64_t statistics_tag(StatisticsTag what, std::uint32_t number) noexcept {
     return std::uint64_t{static_cast<std::uint32_t>(what)} << 32 | number;
 }
-inline constexpr std::uint64_t figures_tag_mask = 0xffff'ffff'0000'0000;
+inline constexpr std::uint64_t statistics_tag_mask = 0xffff'ffff'0000'0000;
 
-struct FiguresRequest {
+struct StatisticsRequest {
     static constexpr std::size_t wire_bytes = 8;
 
     // ERRORS: too_short, wrong_type.
-    static std::expected<FiguresRequest, ParseError> parse(Bytes data) noexcept;
+    static std::expected<StatisticsRequest, ParseError> parse(Bytes data) noexcept;
     void emit(MutableBytes to) const noexcept;
 };
 
-struct SessionFigures {
+struct StatisticsResponse {
     static constexpr std::size_t wire_bytes = 104;
 
     std::uint32_t queue_depth = 0;
@@ -59,10 +59,10 @@ struct SessionFigures {
     rtrs::Duration longest{};
 
     // ERRORS: too_short, wrong_type.
-    static std::expected<SessionFigures, ParseError> parse(Bytes data) noexcept;
+    static std::expected<StatisticsResponse, ParseError> parse(Bytes data) noexcept;
     void emit(MutableBytes to) const noexcept;
 
-    friend bool operator==(const SessionFigures&, const SessionFigures&) = default;
+    friend bool operator==(const StatisticsResponse&, const StatisticsResponse&) = default;
 };
 
 }  // namespace rnbd

@@ -1,4 +1,4 @@
-#include "rnbd-server/figures.h"
+#include "rnbd-server/statistics.h"
 
 #include <utility>
 
@@ -8,61 +8,62 @@
 
 namespace rnbd {
 
-struct FiguresDesk::Asker {
-    FiguresDesk& desk;
+struct StatisticsService::Asker {
+    StatisticsService& statistics;
     rtrs::ServerSession& session;
-    rtrs::MessageService& service;
+    rtrs::MessageService& messages;
     rtrs::LogRateLimit bad_questions{};
 };
 
-FiguresDesk::FiguresDesk(rtrs::Clock& clock, Look look) : clock_(clock), look_(std::move(look)) {}
+StatisticsService::StatisticsService(rtrs::Clock& clock, Look look)
+    : clock_(clock), look_(std::move(look)) {}
 
-FiguresDesk::~FiguresDesk() = default;
+StatisticsService::~StatisticsService() = default;
 
-void FiguresDesk::session_up(rtrs::ServerSession& session) {
+void StatisticsService::session_up(rtrs::ServerSession& session) {
     rtrs::MessageService* const service = session.messages();
     if (service == nullptr) return;
     auto& asker = askers_[&session] = std::make_unique<Asker>(*this, session, *service);
     wait_for_question(*asker);
 }
 
-void FiguresDesk::session_down(rtrs::ServerSession& session) { askers_.erase(&session); }
+void StatisticsService::session_down(rtrs::ServerSession& session) { askers_.erase(&session); }
 
 // One at a time: further questions wait in the session's window.
-void FiguresDesk::wait_for_question(Asker& asker) {
-    static_cast<void>(asker.service.receive(
-        {.tag = figures_tag(FiguresTag::request, 0), .mask = figures_tag_mask},
-        FiguresRequest::wire_bytes,
+void StatisticsService::wait_for_question(Asker& asker) {
+    static_cast<void>(asker.messages.receive(
+        {.tag = statistics_tag(StatisticsTag::request, 0), .mask = statistics_tag_mask},
+        StatisticsRequest::wire_bytes,
         [](void* context, const rtrs::ReceivedMessage& message) {
             auto& asking = *static_cast<Asker*>(context);
-            asking.desk.asked(asking, message);
+            asking.statistics.asked(asking, message);
         },
         &asker));
 }
 
-void FiguresDesk::asked(Asker& asker, const rtrs::ReceivedMessage& message) {
+void StatisticsService::asked(Asker& asker, const rtrs::ReceivedMessage& message) {
     if (message.error == rtrs::Error::closed) return;
     wait_for_question(asker);
     if (message.error) return;
-    if (const auto request = FiguresRequest::parse(message.content); !request) {
+    if (const auto request = StatisticsRequest::parse(message.content); !request) {
         if (const auto times = asker.bad_questions.happened(clock_.now())) {
             logger("rnbd.session")
-                .warn("{}: bad question for its figures: {}{}", printable(asker.session.name()),
+                .warn("{}: bad question for its statistics: {}{}", printable(asker.session.name()),
                       text(request.error()), rtrs::how_often(*times));
         }
         return;
     }
-    rtrs::MessageBuffer content(SessionFigures::wire_bytes);
+    rtrs::MessageBuffer content(StatisticsResponse::wire_bytes);
     std::error_code error = content.size() == 0 ? rtrs::from_errno(ENOMEM) : std::error_code{};
     if (!error) {
         look_(asker.session).emit(content.bytes());
         const auto number = static_cast<std::uint32_t>(message.tag);
-        error = asker.service.send(figures_tag(FiguresTag::figures, number), std::move(content),
-                                   nullptr, nullptr);
+        error = asker.messages.send(statistics_tag(StatisticsTag::statistics, number),
+                                    std::move(content), nullptr, nullptr);
     }
     if (error) {
         logger("rnbd.session")
-            .warn("{}: its figures cannot be sent: {}", printable(asker.session.name()),
+            .warn("{}: its statistics cannot be sent: {}", printable(asker.session.name()),
                   error.message());
     }
 }

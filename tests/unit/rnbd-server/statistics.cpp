@@ -1,7 +1,7 @@
 // A server's own view of a session, asked for by its client.
 #include <optional>
 
-#include "rnbd/remote_figures.h"
+#include "rnbd/remote_statistics.h"
 #include "rtrs/base/error.h"
 #include "tests/unit/rnbd-server/told_world.h"
 
@@ -44,44 +44,46 @@ struct OneVolume final : RemoteVolumeHandler {
     RemoteVolume volume;
 };
 
-SessionFigures ask(World& world) {
-    std::optional<SessionFigures> answer;
-    world.session->figures().ask([&](std::error_code error, const SessionFigures& figures) {
-        CHECK(!error);
-        answer = figures;
-    });
+StatisticsResponse ask(World& world) {
+    std::optional<StatisticsResponse> answer;
+    world.session->statistics().ask(
+        [&](std::error_code error, const StatisticsResponse& statistics) {
+            CHECK(!error);
+            answer = statistics;
+        });
     world.run_until([&] { return answer.has_value(); });
     return *answer;
 }
 
 }  // namespace
 
-TEST_CASE("figures: what the server knows of the session") {
+TEST_CASE("statistics: what the server knows of the session") {
     World world({memory("vol", {{.session = "host-a", .access = AccessMode::read_write}})});
     CHECK(ask(world).queue_depth == 16);
     OneVolume one(world, "vol");
     for (int i = 0; i < 5; ++i) CHECK(!one.write(4096 * i, 4096));
-    SessionFigures figures = ask(world);
-    CHECK(figures.writes == 5);
-    CHECK(figures.write_bytes == 5 * 4096);
-    CHECK(figures.reads + figures.refused + figures.storage_errors + figures.stale == 0);
-    CHECK(figures.in_flight == 0);
-    CHECK(figures.p50 <= figures.p99);
-    CHECK(figures.p99 <= figures.longest);
+    StatisticsResponse statistics = ask(world);
+    CHECK(statistics.writes == 5);
+    CHECK(statistics.write_bytes == 5 * 4096);
+    CHECK(statistics.reads + statistics.refused + statistics.storage_errors + statistics.stale ==
+          0);
+    CHECK(statistics.in_flight == 0);
+    CHECK(statistics.p50 <= statistics.p99);
+    CHECK(statistics.p99 <= statistics.longest);
     // The client knows a larger size for a moment: the server refuses what lies behind the end.
     world.target.find("vol")->resize(4096, Volume::Shrink::cut, [](const auto&) {});
     CHECK(one.write(1 << 16, 4096));
-    figures = ask(world);
-    CHECK(figures.refused == 1);
-    CHECK(figures.storage_errors == 0);
-    CHECK(figures.writes == 5);
+    statistics = ask(world);
+    CHECK(statistics.refused == 1);
+    CHECK(statistics.storage_errors == 0);
+    CHECK(statistics.writes == 5);
 }
 
-TEST_CASE("figures: who asks while a question is on its way gets its answer; each is answered") {
+TEST_CASE("statistics: who asks while a question is on its way gets its answer; each is answered") {
     World world({});
     int answers = 0;
     for (int i = 0; i < 100; ++i) {
-        world.session->figures().ask([&](std::error_code error, const SessionFigures&) {
+        world.session->statistics().ask([&](std::error_code error, const StatisticsResponse&) {
             CHECK(!error);
             ++answers;
         });
@@ -89,7 +91,7 @@ TEST_CASE("figures: who asks while a question is on its way gets its answer; eac
     world.run_until([&] { return answers == 100; });
     ask(world);
     bool closed = false;
-    world.session->figures().ask([&](std::error_code error, const SessionFigures&) {
+    world.session->statistics().ask([&](std::error_code error, const StatisticsResponse&) {
         CHECK(error == rtrs::Error::closed);
         closed = true;
     });
@@ -97,7 +99,7 @@ TEST_CASE("figures: who asks while a question is on its way gets its answer; eac
     world.run_until([&] { return closed; });
     // Nobody can be asked any more.
     std::error_code refused;
-    world.session->figures().ask(
-        [&](std::error_code error, const SessionFigures&) { refused = error; });
+    world.session->statistics().ask(
+        [&](std::error_code error, const StatisticsResponse&) { refused = error; });
     CHECK(refused == std::errc::not_connected);
 }

@@ -1,4 +1,4 @@
-// Asks a server for its figures of this client's session (rnbd/figures.h). A server without
+// Asks a server for its statistics of this client's session (rnbd/statistics.h). A server without
 // messages (a kernel) cannot be asked.
 //
 // OWNER: RemoteSession. THREAD: the session's.
@@ -9,17 +9,18 @@
 #include <system_error>
 #include <vector>
 
-#include "rnbd/figures.h"
+#include "rnbd/statistics.h"
 #include "rtrs/client.h"
 
 namespace rnbd {
 
-class RemoteFigures {
+class RemoteStatistics {
   public:
-    // figures: meaningless if there is an error.
-    using Answered = std::function<void(std::error_code error, const SessionFigures& figures)>;
+    // statistics: meaningless if there is an error.
+    using Answered =
+        std::function<void(std::error_code error, const StatisticsResponse& statistics)>;
 
-    explicit RemoteFigures(rtrs::ClientSession& session) : session_(session) {}
+    explicit RemoteStatistics(rtrs::ClientSession& session) : session_(session) {}
 
     // A session has one question on its way at a time; a caller that asks meanwhile gets the answer
     // to that question. answered: called once, possibly from inside ask().
@@ -34,7 +35,7 @@ class RemoteFigures {
   private:
     std::error_code question();
     void received(const rtrs::ReceivedMessage& message);
-    void answer(std::error_code error, const SessionFigures& figures);
+    void answer(std::error_code error, const StatisticsResponse& statistics);
 
     rtrs::ClientSession& session_;
     bool waiting_ = false;      // a receive is posted

@@ -1,4 +1,4 @@
-// Tells a session what the server knows about it, when it asks (rnbd/figures.h).
+// Tells a session what the server knows about it, when it asks (rnbd/statistics.h).
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -7,18 +7,18 @@
 #include <map>
 #include <memory>
 
-#include "rnbd/figures.h"
+#include "rnbd/statistics.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/server.h"
 
 namespace rnbd {
 
-class FiguresDesk {
+class StatisticsService {
   public:
-    using Look = std::function<SessionFigures(const rtrs::ServerSession&)>;
-    // look: returns the figures of a session that is up.
-    FiguresDesk(rtrs::Clock& clock, Look look);
-    ~FiguresDesk();
+    using Look = std::function<StatisticsResponse(const rtrs::ServerSession&)>;
+    // look: returns the statistics of a session that is up.
+    StatisticsService(rtrs::Clock& clock, Look look);
+    ~StatisticsService();
 
     void session_up(rtrs::ServerSession& session);
     void session_down(rtrs::ServerSession& session);
