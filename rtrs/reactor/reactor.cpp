@@ -55,6 +55,9 @@ bool lets_go_of_files_at_once() noexcept { return runs_on_linux_6(4); }
 // there was, and ends it if there is none.
 bool multishot_waits() noexcept { return runs_on_linux_6(6); }
 
+// Of a registered eventfd; see Reactor::Inside::renew_notice().
+bool signals_get_lost() noexcept { return runs_on_linux_6(11); }
+
 }  // namespace
 
 Instant Reactor::Inside::read_clock() noexcept {
@@ -69,6 +72,7 @@ Reactor::Inside::Inside(const Options& chosen)
       fixed_files(ring.raw(), lets_go_of_files_at_once() ? chosen.fixed_files : 0),
       helper([this](std::function<void()> done) { mailbox.post(std::move(done)); }),
       multishot_waits(rtrs::multishot_waits()),
+      signals_get_lost(rtrs::signals_get_lost()),
       now(read_clock()) {}
 
 Reactor::Inside::~Inside() {
@@ -101,7 +105,6 @@ void Reactor::Inside::listen_to_bell() {
 }
 
 void Reactor::Inside::on_bell() {
-    bell_was_rung = true;
     listen_to_bell();
     mailbox.deliver();
 }

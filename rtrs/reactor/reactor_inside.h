@@ -126,6 +126,7 @@ struct Reactor::Inside {
     FixedTable<FileSlots> fixed_files;
     HelperThread helper;
     const bool multishot_waits;
+    const bool signals_get_lost;
 
     TimerQueue timers;
     IntrusiveList<TurnTask> turn_end;
@@ -164,9 +165,6 @@ struct Reactor::Inside {
     std::uint64_t cancellations_asked = 0;
     Descriptor notice;     // eventfd for those who wait on fd(), or to wait outside the ring
     bool watched = false;  // fd() was asked for
-    // Conditions for renew_notice().
-    bool bell_was_rung = false;
-    bool polls_strangers = false;
     std::atomic<bool> stopping = false;
 };
 

@@ -147,8 +147,8 @@ int Ring::enter(const __kernel_timespec* timeout, unsigned flags) noexcept {
                            reinterpret_cast<sigset_t*>(&argument), sizeof argument);
 }
 
-// The eventfd is registered for this one wait: Linux 6.11 to 6.14 may lose signals after the first
-// of a registration (Reactor::Inside::forget_notice() has the story). What came before has told
+// The eventfd is registered for this one wait: Linux may lose signals after the first of a
+// registration (Reactor::Inside::renew_notice() has the story). What came before has told
 // nobody, so it is looked for once more.
 void Ring::submit_and_wait_aside(Duration wait, int notice) noexcept {
     enable();

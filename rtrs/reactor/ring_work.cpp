@@ -231,13 +231,11 @@ void Reactor::write_back(Operation& operation, int fd, std::uint64_t offset, std
 }
 
 void Reactor::poll_readable(Operation& operation, int fd) {
-    inside_->polls_strangers = true;
     inside_->begin(operation,
                    [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLIN); });
 }
 
 void Reactor::poll_writable(Operation& operation, int fd) {
-    inside_->polls_strangers = true;
     inside_->begin(operation,
                    [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLOUT); });
 }

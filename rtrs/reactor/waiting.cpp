@@ -167,12 +167,13 @@ void Reactor::Inside::signal_notice() noexcept {
 }
 
 // A signal that may not be given where it is caused is put off by Linux; from 6.11 on that happens
-// once in the life of a registration, and later ones are lost (seen with 6.12.117). Nobody would be
-// woken any more then: work is only announced if none waits already. That is so where another
-// eventfd's signal is the cause, of our bell or of whatever a poll waits for. So behind one of
-// these comes a new registration: at least one signal comes after it.
+// once in the life of a registration, and later ones are lost (io_uring/eventfd.c; seen with 6.12
+// and 6.18). Nobody would be woken any more then: work is only announced if none waits already.
+// Which causes are such ones depends on the release: another eventfd's signal is one everywhere,
+// whatever comes by a socket is one with 6.12.117. So each turn has a registration of its own: at
+// least one signal comes after it.
 void Reactor::Inside::renew_notice() noexcept {
-    if (!std::exchange(bell_was_rung, false) && !polls_strangers) return;
+    if (!signals_get_lost) return;
     RTRS_ASSERT(io_uring_unregister_eventfd(ring.raw()) == 0);
     RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice.get()) == 0);
     if (ring.has_news()) signal_notice();  // it may have come while no signal could be given

@@ -82,6 +82,15 @@ def fabrics(server):
                   for path in session["paths"])
 
 
+def tcp_alone(server, thread):
+    """Of what comes by TCP this kernel may tell a program's poll(2) otherwise than of completion queues."""
+    program = Program(thread, "8", f"tcp:{TCP}")
+    program.says(f"path up {TCP}")
+    program.goes_on()
+    check(fabrics(server) == ["tcp"], f"the server has {server.status()['sessions']}")
+    program.end("freed with 8 requests under way")
+
+
 def rdma_alone(server, thread):
     program = Program(thread, "8", RDMA[0])
     program.says(f"path up {RDMA[0]}")
@@ -181,6 +190,8 @@ with Lab() as lab:
             raise
         print(f"ok: {what}", flush=True)
     for thread in ("off", "on"):
+        tcp_alone(server, thread)
+        finished(f"TCP alone, thread {thread}")
         rdma_alone(server, thread)
         finished(f"RDMA alone, thread {thread}")
         rdma_beside_tcp(server, thread)
