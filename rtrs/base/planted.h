@@ -19,6 +19,7 @@ enum class PlantedBug : std::uint8_t {
     takeover_off,           // a new session does not wait for the old one of the same client
     lock_off,               // storage is opened while an older process still has I/O on it
     permit_reused_early,    // a permit whose request was given up is not fenced
+    volume_opened_early,    // ... is, but its volume is opened before the answer
     retry_not_waiting,      // a retry runs while the first attempt is still in the storage
     flush_forgotten,        // nobody is told that unflushed writes were lost
     heartbeat_never_fires,  // a silent peer is never noticed
@@ -27,12 +28,13 @@ enum class PlantedBug : std::uint8_t {
     connection_unasked,     // a connection on which nothing comes is not asked
 };
 
-inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 11> planted_bug_names{{
+inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 12> planted_bug_names{{
     {PlantedBug::admission_off, "admission-off"},
     {PlantedBug::quarantine_off, "quarantine-off"},
     {PlantedBug::takeover_off, "takeover-off"},
     {PlantedBug::lock_off, "lock-off"},
     {PlantedBug::permit_reused_early, "permit-reused-early"},
+    {PlantedBug::volume_opened_early, "volume-opened-early"},
     {PlantedBug::retry_not_waiting, "retry-not-waiting"},
     {PlantedBug::flush_forgotten, "flush-forgotten"},
     {PlantedBug::heartbeat_never_fires, "heartbeat-never-fires"},

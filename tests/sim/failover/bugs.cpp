@@ -32,6 +32,7 @@ const Expectation expectations[] = {
     {PlantedBug::takeover_off, 100},
     {PlantedBug::lock_off, 100},
     {PlantedBug::permit_reused_early, 500},
+    {PlantedBug::volume_opened_early, 500},
     {PlantedBug::retry_not_waiting, 100},
     {PlantedBug::flush_forgotten, 100},
     {PlantedBug::heartbeat_never_fires, 1000},
