@@ -160,7 +160,8 @@ struct ClientSessionOptions {
     // storage hangs. What waits for that when a path comes up again:
     //   session  with exactly_once the session: its link is not up before all have ended
     //   owner    the owner: until on_settled() it submits nothing that they could undo. Their
-    //            permits stay out of use meanwhile
+    //            permits are kept back meanwhile: only who needs more than there are others gets
+    //            them, and what is submitted with one waits until it is settled
     enum class Unsettled : std::uint8_t { session, owner };
     Unsettled unsettled = Unsettled::session;
     std::optional<MessageOptions> messages{};  // with servers that support them; none: not wanted

@@ -20,7 +20,7 @@
 // wait for the same. With exactly_once the link is announced only when all permits are settled, so
 // that nothing that was reported as failed lands after what is started later, unless the owner sees
 // to that (ClientSessionOptions::Unsettled). Otherwise, and with fenced, for which that may take
-// for ever, only the unsettled permits stay out of use.
+// for ever, only the unsettled permits are kept back (permit_pool.h).
 #pragma once
 
 #include <list>
@@ -52,7 +52,6 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         bool owner_decides;        // held until the owner calls resume() or fail()
         bool sent;                 // an attempt was posted: the server may have it
         bool report_when_settled;  // failing
-        bool comes_home;           // the permit is free, and returns to the pool when settled
         Direction direction;
         std::uint16_t message_bytes;
         std::uint16_t path;  // in flight: on which; else on which last, or no_path
@@ -159,6 +158,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void fail(std::uint32_t permit, std::error_code error);
     void fail_later(std::uint32_t permit, std::error_code error);
     void fail_held(std::error_code error);
+    void report_soon(std::uint32_t permit);
     void report_unsettled();
     void report_failures();
     bool waits_for_fence(std::uint16_t path) const noexcept;
@@ -172,6 +172,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void put(PermitId id);
     void to_pool(std::uint32_t permit);
     void serve_waiters();
+    void serve_waiters_soon();
     void watch();
     Instant watch_answer(std::uint16_t path, std::uint16_t connection, Instant posted, Instant now);
     void expect_answer(Instant posted);
@@ -257,6 +258,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::uint32_t held = 0;
     std::uint32_t unsettled = 0;
     std::uint32_t waiting_for_settlement = 0;  // failing, report_when_settled
+    std::uint32_t given_up_untold = 0;         // in `failures`, sent: they may still run
     Instant since{};
     std::string reason = "not opened";
     bool opened = false;

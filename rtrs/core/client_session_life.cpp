@@ -241,12 +241,13 @@ void ClientSession::Inside::path_up(ClientPath& path) {
 
 // The link is not announced while a lost path drains: its requests would not be held yet, and the
 // owner could not change their messages, which may name what the server has forgotten. Nor before
-// the user messages that were lost with the path are reported. Nor while something that was
+// the user messages that were lost with the path are reported, and the requests that were given up:
+// the owner has to know what may still run (settled()). Nor while something that was
 // reported as failed may still land, unless the owner sees to that. Nor once the session is taken
 // over: its paths are about to be closed.
 void ClientSession::Inside::announce_link_if_ready() {
     if (link_up || paths_up == 0 || closing || dead) return;
-    if (in_flight > 0 || !users.empty()) {
+    if (in_flight > 0 || !users.empty() || given_up_untold > 0) {
         reason = "what a lost path had under way is not ended yet";
         return;
     }
@@ -263,12 +264,7 @@ void ClientSession::Inside::announce_link_if_ready() {
     refuse_new.clear();
     refusing = Refusing::nothing;
     hold_time_over = false;
-    if (unsettled > 0) {
-        pool.withdraw([this](std::uint32_t id) {
-            requests[id].comes_home = requests[id].fate != Fate::settled;
-            return requests[id].comes_home;
-        });
-    }
+    pool.keep_back(true);
     trace(TraceLevel::info, "link up");
     handler.on_link_up();
     open_other_paths();
@@ -300,6 +296,8 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     if (!dead) reason = "no path is up: " + why.message();
     if (!link_up) return dial_what_is_held_back();
     link_up = false;
+    pool.keep_back(false);
+    serve_waiters_soon();
     since = environment.clock.now();
     if (closing) {
         trace(TraceLevel::info, "link down");

@@ -30,7 +30,7 @@ void ClientSession::Inside::send_next_user() {
     }
     user_waits_for_permit = false;  // it may have its own again before another one came
     if (user_permit_in_doubt() && !user_loan) {
-        user_waits_for_permit = pool.free() == 0;
+        user_waits_for_permit = pool.free_of_doubt() == 0;
         if (user_waits_for_permit) return;  // waits for the first permit that comes back
         user_loan = static_cast<std::uint32_t>(pool.take());
     }
@@ -87,8 +87,10 @@ void ClientSession::Inside::user_path_lost() {
     if (exactly_once() || closing || planted(PlantedBug::permit_reused_early)) return;
     Request& request = requests[user_posted_permit];
     request.path = lost;
-    request.comes_home = user_posted_permit != user_permit();
-    if (request.comes_home) user_loan.reset();
+    if (user_posted_permit != user_permit()) {
+        user_loan.reset();
+        pool.put_doubtful(PermitId{user_posted_permit});
+    }
     RTRS_RARE(user_permit_doubted);
     fate_unknown(user_posted_permit);
 }

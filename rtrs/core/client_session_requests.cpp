@@ -216,9 +216,14 @@ void ClientSession::Inside::fail_later(std::uint32_t permit, std::error_code err
     request.error = error.value();
     request.error_category = &error.category();
     --held;
+    report_soon(permit);
+    if (request.sent && !closing) fate_unknown(permit);
+}
+
+void ClientSession::Inside::report_soon(std::uint32_t permit) {
+    if (requests[permit].sent) ++given_up_untold;
     failures.push_back(permit);
     failure_timer.arm(environment.clock.now());
-    if (request.sent && !closing) fate_unknown(permit);
 }
 
 void ClientSession::Inside::fail_held(std::error_code error) {
@@ -236,8 +241,7 @@ void ClientSession::Inside::report_unsettled() {
         if (request.state != RequestState::failing || !request.report_when_settled) continue;
         request.report_when_settled = false;
         --waiting_for_settlement;
-        failures.push_back(id);
-        failure_timer.arm(environment.clock.now());
+        report_soon(id);
     }
 }
 
@@ -248,6 +252,7 @@ void ClientSession::Inside::report_failures() {
         Request& request = requests[permit];
         RTRS_ASSERT(request.state == RequestState::failing);
         request.state = RequestState::free;
+        if (request.sent) --given_up_untold;
         request.responded(request.context, Permit(self, PermitId{permit}),
                           std::error_code(request.error, *request.error_category));
     }
@@ -258,6 +263,7 @@ void ClientSession::Inside::report_failures() {
     join_without_hope();
     erase_removed_paths();
     fail_users();
+    announce_link_if_ready();
     finish_close_if_done();
 }
 
@@ -326,6 +332,10 @@ void ClientSession::Inside::fate_unknown(std::uint32_t permit) {
     request.fate = Fate::unknown;
     request.fate_path = request.path;
     ++unsettled;
+    if (permit != user_permit()) {
+        pool.doubted();
+        serve_waiters_soon();
+    }
     const bool came_back =
         !exactly_once() && (request.path == no_path || paths[request.path].path->connected());
     if (came_back) return settle(permit);
@@ -339,17 +349,18 @@ void ClientSession::Inside::settle(std::uint32_t permit) {
     request.fate = Fate::settled;
     --unsettled;
     const bool told = options.unsettled == ClientSessionOptions::Unsettled::owner && !closing;
-    if (told && permit != user_permit()) handler.on_settled(PermitId{permit});
-    if (request.comes_home) {
-        request.comes_home = false;
-        to_pool(permit);
-    } else if (permit == user_permit()) {
+    if (permit == user_permit()) {
         failure_timer.arm(environment.clock.now());  // whoever waited for it goes on
+        return;
+    }
+    pool.settled();
+    if (told) handler.on_settled(PermitId{permit});
+    if (request.state == RequestState::free) {
+        if (pool.take_doubtful(PermitId{permit})) to_pool(permit);
     } else if (request.state == RequestState::failing && request.report_when_settled) {
         request.report_when_settled = false;
         --waiting_for_settlement;
-        failures.push_back(permit);
-        failure_timer.arm(environment.clock.now());
+        report_soon(permit);
     } else if (request.state == RequestState::held && link_up && !request.owner_decides) {
         // The caller that took the permit has used it for another request meanwhile.
         send_or_hold(permit, environment.clock.now());
@@ -403,19 +414,19 @@ void ClientSession::Inside::put(PermitId id) {
     Request& request = requests[static_cast<std::uint32_t>(id)];
     RTRS_ASSERT(request.state == RequestState::free);
     if (request.fate == Fate::settled) return to_pool(static_cast<std::uint32_t>(id));
-    if (link_up) {
-        request.comes_home = true;
-        return;
-    }
-    // While the link is down it may be taken, so that nobody waits for a permit only to fail. What
-    // is submitted with it waits unsent, also when the link is up again: others come first.
-    pool.put_last(id);
-    if (pool.waiting() && !waiter_timer.armed()) waiter_timer.arm(environment.clock.now());
+    // What is submitted with it waits unsent, so others come first. While the link is down it may
+    // be taken all the same, so that nobody waits for a permit only to fail.
+    pool.put_doubtful(id);
+    serve_waiters_soon();
 }
 
 void ClientSession::Inside::to_pool(std::uint32_t permit) {
     if (lend_to_user(permit)) return;
     pool.put(PermitId{permit});
+    serve_waiters_soon();
+}
+
+void ClientSession::Inside::serve_waiters_soon() {
     if (pool.waiting() && !waiter_timer.armed()) waiter_timer.arm(environment.clock.now());
 }
 
