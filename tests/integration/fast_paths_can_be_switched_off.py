@@ -11,6 +11,7 @@ SIZE = 32 << 20
 READ = SIZE    # the client cuts it into requests that travel together
 PORTION = 1 << 20
 ROUNDS = 10
+ROUNDS_MAX = 200
 
 need("nbdsh", "nbdcopy")
 
@@ -88,15 +89,18 @@ with Lab() as lab:
         else:
             check(not any(copies.values()), f"{switches}: none were: {copies}")
 
+        # Two workers have turns enough otherwise.
+        at_once = not switches.get("read_portions", True) and switches.get("workers", 1) == 1
         took = []
-        for _ in range(ROUNDS):
+        # On a busy machine the client's requests come one by one, and so do the turns.
+        while len(took) < ROUNDS or (at_once and min(took) >= READ // PORTION and len(took) < ROUNDS_MAX):
             before = turns(server)
             run("nbdsh", "-u", uri, "-c", f"h.pread({READ}, 0)")
             took.append(turns(server) - before)
-        if switches.get("read_portions", True):
-            check(min(took) >= READ // PORTION, f"{switches}: a portion in a turn: {took}")
-        elif switches.get("workers", 1) == 1:  # two of them have turns enough otherwise
+        if at_once:
             check(min(took) < READ // PORTION, f"{switches}: more than a portion in a turn: {took}")
+        elif switches.get("read_portions", True):
+            check(min(took) >= READ // PORTION, f"{switches}: a portion in a turn: {took}")
         client.stop()
         server.stop()
 

@@ -22,7 +22,7 @@ BUILD = os.environ.get("RNBD_BUILD", os.path.join(os.path.dirname(__file__), "..
 # Debian's tools before other installations of the same names: nbdsh wants Debian's python3.
 os.environ["PATH"] = "/usr/bin:/usr/sbin:/bin:/sbin:" + os.environ.get("PATH", "")
 # Sanitized and loaded machines are slow; nothing here asserts a time.
-PATIENCE_S = 120
+PATIENCE_S = 300
 # For a session where no path may be lost, and "heartbeat" for its server: on a busy machine a daemon is silent for seconds.
 PATIENT = {"heartbeat": {"interval": "1s", "timeout": "60s"}, "request_deadline": "30s"}
 
