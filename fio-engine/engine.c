@@ -40,6 +40,7 @@ struct job {
     struct bond own; /* bond, unless it is shared */
     bool shared;
     bool ending; /* the session was told to close, a shared one when all its jobs are ending */
+    bool over;   /* fio takes no answers any more */
     bool told;   /* to end; then, until another answer comes: */
     uint64_t answered_then;
     struct timespec quiet_since;
@@ -424,14 +425,32 @@ static struct io_u *engine_event(struct thread_data *td, int number) {
 
 /* --- The end. */
 
+/* The first request that failed, of those whose answers fio does not take; or NULL. */
+static const struct io_u *untold_failure(struct job *job) {
+    const struct io_u *failed = NULL;
+    unsigned i;
+    lock_job(job);
+    for (i = 0; i < job->done_count && failed == NULL; i++) {
+        const struct io_u *done = job->done[(job->done_head + i) % job->depth];
+        if (done->error != 0) failed = done;
+    }
+    unlock_job(job);
+    return failed;
+}
+
 /* fio asks for no answers any more when a log that it replays is over, and frees the memory of
  * requests that are still under way. Before that it frees those that are not; the one that it had
  * no line for is among them. */
 static void engine_io_u_free(struct thread_data *td, struct io_u *io_u) {
     struct job *job = td->io_ops_data;
+    const struct io_u *failed;
     unsigned all;
     (void)io_u;
-    if (job == NULL) return;
+    if (job == NULL || job->over) return;
+    job->over = true;
+    /* If nothing was answered until the log was over, fio has told the job to end, not its user,
+     * who still can. */
+    if (td->o.read_iolog_file != NULL && td->done) td->terminate = false;
     lock_job(job);
     all = job->done_count + (unsigned)(job->submitted - job->answered_count);
     unlock_job(job);
@@ -439,6 +458,10 @@ static void engine_io_u_free(struct thread_data *td, struct io_u *io_u) {
         wait_shared(td, job, all, NULL);
     } else {
         wait_own(td, job, all, NULL);
+    }
+    failed = untold_failure(job);
+    if (failed != NULL && !td->terminate) {
+        complain(td, -failed->error, io_ddir_name(failed->ddir), strerror(failed->error));
     }
 }
 

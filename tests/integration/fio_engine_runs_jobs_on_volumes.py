@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 from fio_engine import ENGINE, Fio, command, report
 from harness import Lab, check, export, wait_to_reach, wait_until
@@ -226,6 +227,58 @@ with Lab() as lab:
         os.unlink(gate)
         wait_until("nothing is under way", lambda: not any(
             session["in_flight"] for session in server.status()["sessions"]))
+
+    # --- A log that is over before anything was answered: its requests are waited for, and their errors told.
+    slow = lab.path("slow")
+    server.config_with(lambda config: config["exports"].append({
+        "name": "slow", "allow": [{"session": "host-a", "access": "rw"}],
+        "storage": {"kind": "delay", "gate": gate, "gate_operations": "all",
+                    "of": {"kind": "path", "path": slow, "size": "8MiB"}}}))
+    server.ctl("config", "apply")
+    short = lab.path("short")
+    with open(short, "w") as log:
+        log.write("fio version 2 iolog\nrnbd add\nrnbd open\n" + "".join(
+            f"rnbd write {i << 20} {1 << 20}\n" for i in range(8)) + "rnbd close\n")
+
+    def waits():
+        return any(session["in_flight"] for session in server.status()["sessions"])
+
+    for words in ([], [*sharing, "--name=other", *command(server, "slow", "--rw=read", "--bs=4k", "--size=1m", *sharing)[2:]]):
+        with open(slow, "r+b") as storage:
+            storage.write(bytes(8 << 20))
+        open(gate, "w").close()
+        load = fio.start(server, "slow", f"--read_iolog={short}", "--iodepth=64", "--buffer_pattern=0x61",
+                         "--settings=close-time=1s", *words)
+        wait_until("its requests wait", waits)
+        time.sleep(8)  # longer than an engine that was told to end waits for an answer
+        check(load.poll() is None, "it waits")
+        os.unlink(gate)
+        text = load.communicate(timeout=600)[0]
+        check(load.returncode == 0, text[-2000:])
+        with open(slow, "rb") as storage:
+            check(storage.read() == b"\x61" * (8 << 20), f"{words}: all of it was written: {text}")
+    for words in ([], ["--thread"]):
+        open(gate, "w").close()
+        load = fio.start(server, "slow", f"--read_iolog={short}", "--iodepth=64", "--settings=hold-time=200ms", *words)
+        wait_until("its requests wait", waits)
+        server.kill()
+        text = load.communicate(timeout=600)[0]
+        check(load.returncode != 0 and "connection abort" in text.lower(), text[-2000:])
+        os.unlink(gate)
+        server.start()
+    open(gate, "w").close()
+    load = fio.start(server, "slow", f"--read_iolog={short}", "--iodepth=64", "--settings=close-time=1s")
+    wait_until("its requests wait", waits)
+
+    def ended():
+        load.send_signal(signal.SIGINT)  # again, as its user would: one that came with the log's end is not seen
+        time.sleep(1)
+        return load.poll() is not None
+
+    wait_until("it ends when it is told to", ended)
+    text = load.communicate(timeout=600)[0]
+    check("terminating on signal" in text and "stuck" not in text, text[-2000:])
+    os.unlink(gate)
 
     # --- A start that waits ends, too.
     for _ in range(10):
