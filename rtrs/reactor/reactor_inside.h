@@ -163,8 +163,9 @@ struct Reactor::Inside {
     };
     std::deque<ToCancel> to_cancel;  // in the order in which they were asked for
     std::uint64_t cancellations_asked = 0;
-    Descriptor notice;     // eventfd for those who wait on fd(), or to wait outside the ring
-    bool watched = false;  // fd() was asked for
+    Descriptor notice;              // eventfd for those who wait on fd(), or outside the ring
+    bool watched = false;           // fd() was asked for
+    bool notice_was_given = false;  // since its registration
     std::atomic<bool> stopping = false;
 };
 

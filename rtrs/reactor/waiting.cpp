@@ -170,10 +170,10 @@ void Reactor::Inside::signal_notice() noexcept {
 // once in the life of a registration, and later ones are lost (io_uring/eventfd.c; seen with 6.12
 // and 6.18). Nobody would be woken any more then: work is only announced if none waits already.
 // Which causes are such ones depends on the release: another eventfd's signal is one everywhere,
-// whatever comes by a socket is one with 6.12.117. So each turn has a registration of its own: at
-// least one signal comes after it.
+// whatever comes by a socket is one with 6.12.117. So behind each signal comes a new registration,
+// after which at least one more comes: one that was put off, and is not given yet, will be.
 void Reactor::Inside::renew_notice() noexcept {
-    if (!signals_get_lost) return;
+    if (!signals_get_lost || !std::exchange(notice_was_given, false)) return;
     RTRS_ASSERT(io_uring_unregister_eventfd(ring.raw()) == 0);
     RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice.get()) == 0);
     if (ring.has_news()) signal_notice();  // it may have come while no signal could be given
@@ -183,7 +183,11 @@ void Reactor::Inside::renew_notice() noexcept {
 // more. What came since then was perhaps signalled before this: announce_deadline() sees to it.
 void Reactor::Inside::forget_notice() noexcept {
     std::uint64_t count = 0;
-    RTRS_ASSERT(::read(notice.get(), &count, sizeof count) == sizeof count || errno == EAGAIN);
+    if (::read(notice.get(), &count, sizeof count) == sizeof count) {
+        notice_was_given = true;
+    } else {
+        RTRS_ASSERT(errno == EAGAIN);
+    }
 }
 
 // Who waits on fd() cannot see our timers: a timeout in the ring makes it readable in time.
