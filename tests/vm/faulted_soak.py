@@ -14,6 +14,8 @@ import contextlib
 from guest import *
 from multipath_lab import *
 
+import fio  # found by what guest adds to the path
+
 SECONDS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 SEED = int(os.environ.get("RNBD_SEED", random.randrange(1 << 32)))
 WIRES = (0, 1)
