@@ -134,7 +134,7 @@ def a_server_that_has_shrunk_is_told_once(lab):
 
 
 def explain(client):
-    return json.loads(client.ctl("--json", "explain", "vol1").stdout)["result"]
+    return client.ask("explain", device="vol1")
 
 
 def events(client, stage):

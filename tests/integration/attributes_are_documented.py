@@ -21,13 +21,6 @@ ends with a newline; one newline at the end of what is written does not count. W
 """
 
 
-def ask(daemon):
-    with socket.socket(socket.AF_UNIX) as control:
-        control.connect(daemon.control)
-        control.sendall(b'{"command": "attribute_table"}\n')
-        return json.loads(control.makefile().readline())["result"]["attributes"]
-
-
 def tests_of(pattern):
     return [f"`{function.__name__}`" for function, patterns in scenario.TESTS if pattern in patterns]
 
@@ -55,7 +48,7 @@ def document(client, server):
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
     client = lab.client(server, {"vol1": {}})
-    rows = ask(client), ask(server)
+    rows = [daemon.ask("attribute_table")["attributes"] for daemon in (client, server)]
     known = {row["pattern"] for row in rows[0] + rows[1]}
     for function, patterns in scenario.TESTS:
         check(set(patterns) <= known, f"{function.__name__} names what is not there: {set(patterns) - known}")

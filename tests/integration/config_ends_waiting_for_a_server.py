@@ -19,7 +19,7 @@ with Lab() as lab:
               "nbd": f"unix:{lab.socket('client', 'vol1')}"}
 
     def explain():
-        return json.loads(client.ctl("--json", "explain", "vol1").stdout)["result"]
+        return client.ask("explain", device="vol1")
 
     server.kill()
     waiting = read(lab)

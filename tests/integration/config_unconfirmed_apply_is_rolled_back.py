@@ -15,14 +15,6 @@ def mapped(client):
             {s["name"]: (s["policy"], sorted(p["label"] for p in s["paths"])) for s in status["sessions"]})
 
 
-def asked(daemon, command):
-    """What the daemon answers."""
-    with socket.socket(socket.AF_UNIX) as control:
-        control.connect(daemon.control)
-        control.sendall(json.dumps({"command": command}).encode() + b"\n")
-        return json.loads(control.makefile().readline())
-
-
 def apply_and_vanish(daemon, seconds):
     """Asks for it and cuts the connection before there can be an answer."""
     with socket.socket(socket.AF_UNIX) as control:
@@ -94,9 +86,9 @@ with Lab() as lab:
         control.sendall(json.dumps({"command": "config_apply", "arguments": {
             "confirm_within_s": 0.5}}).encode() + b"\n")
         early = wait_until("it has begun", lambda: (
-            lambda said: said if said["code"] == "busy" else None)(asked(server, "config_confirm")["error"]))
+            lambda said: said if said["code"] == "busy" else None)(server.answer("config_confirm")["error"]))
         check("when it is done" in early["message"], early)
-        early = asked(server, "config_apply")["error"]
+        early = server.answer("config_apply")["error"]
         check(early["code"] == "busy" and "under way" in early["message"], early)
         document = json.loads(control.makefile().readline())["result"]
     check(document["state"] == "incomplete" and document["confirm_left_s"] > 0, document)

@@ -106,7 +106,7 @@ def ended(h, cookie):
 
 
 def explain(client):
-    return json.loads(client.ctl("--json", "explain", "vol").stdout)["result"]["requests"]
+    return client.ask("explain", device="vol")["requests"]
 
 
 def stalled_at(client, offset, stage, *events, handles=()):

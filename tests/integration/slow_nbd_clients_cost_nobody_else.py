@@ -53,7 +53,7 @@ with Lab() as lab:
 
     slow = takes_no_answers(lab.socket("client", "vol1"), "vol1")
     wait_until("its answers wait for it", lambda: "answered" in {
-        request["stage"] for request in json.loads(client.ctl("--json", "explain", "vol1").stdout)["result"]["requests"]})
+        request["stage"] for request in client.ask("explain", device="vol1")["requests"]})
     for device in ("vol1", "vol2"):
         h = connected(lab, device)
         h.pwrite(data, 0)
