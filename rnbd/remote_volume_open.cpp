@@ -277,10 +277,12 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
     if (error == rtrs::from_errno(ENOMEDIUM))
         return "it has 0 bytes at the server: its medium is away";
     std::string why = "the server refuses to open it: " + error.message();
-    if (error == std::errc::permission_denied)
-        why += options.access == AccessMode::read_only
-                   ? " (its allow list does not have this session)"
-                   : " (its allow list does not have this session, or only lets it read)";
+    if (error == std::errc::permission_denied) {
+        why += " (its allow list does not have this session";
+        if (options.access == AccessMode::read_write) why += ", or only lets it read";
+        if (options.access == AccessMode::migration) why += ", or not with access migration";
+        why += ")";
+    }
     if (error == std::errc::operation_not_permitted) why += " (it is open for writing elsewhere)";
     if (error == std::errc::resource_unavailable_try_again)
         why += " (those who had it open for writing are waited for)";

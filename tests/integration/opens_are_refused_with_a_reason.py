@@ -22,6 +22,7 @@ with Lab() as lab:
         export("far", lab.path("far.img"), "1MiB") | {
             "allow": [{"session": "host-a", "address": "192.0.2.0/24", "access": "rw"}]},
         export("waiting", lab.path("late.img")),
+        export("moves", lab.path("moves.img"), "1MiB"),
     ])
     first = lab.client(server, {"vol1": {}})
     second = lab.client(server, {
@@ -46,10 +47,11 @@ with Lab() as lab:
     # The same session from elsewhere, and access modes.
     check(first.status()["devices"][0]["next_attempt_s"] is None, "an open one is not asked for")
     check(first.stop() == 0, "clean end")
-    third = lab.client(server, {"far": {}, "readers": {}, "waiting": {}, "vol1": {}}, name="third",
-                       wait_for_devices=False)
+    third = lab.client(server, {"far": {}, "readers": {}, "waiting": {}, "vol1": {}, "moves": {"access": "migration"}},
+                       name="third", wait_for_devices=False)
     refused(third, "far", "allow list")
-    refused(third, "readers", "allow list")
+    refused(third, "readers", "(its allow list does not have this session, or only lets it read)")
+    refused(third, "moves", "(its allow list does not have this session, or not with access migration)")
     refused(third, "waiting", "(the export waits for its storage)")
     with open(lab.path("late.img"), "wb") as late:
         late.truncate(1 << 20)
