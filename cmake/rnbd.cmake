@@ -96,6 +96,12 @@ function(rnbd_slow_to_compile)
   endif()
 endfunction()
 
+# rnbd_compiled_alone(SOURCES...): sources of this folder that share names with others of their target, which they keep to
+# themselves. Where several are compiled as one (CMAKE_UNITY_BUILD), these are not.
+function(rnbd_compiled_alone)
+  set_property(SOURCE ${ARGN} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # rnbd_probes(SOURCES...): sources of this folder that have static probes (rtrs/base/probe.h).
 function(rnbd_probes)
   if(RNBD_HAVE_PROBES)
@@ -112,10 +118,14 @@ endfunction()
 # In seconds. What hangs ends by it: a sanitized build beside other tests on a slow machine is far from it.
 set(RNBD_TEST_LIMIT 2400)
 
-# rnbd_test(NAME LABELS... SOURCES... LINK...): one Catch2 program, registered with CTest.
+# rnbd_test(NAME LABELS... SOURCES... LINK... [ALONE...]): one Catch2 program, registered with CTest. ALONE: those of SOURCES
+# that are rnbd_compiled_alone().
 function(rnbd_test name)
-  cmake_parse_arguments(ARG "" "" "LABELS;SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "LABELS;SOURCES;LINK;ALONE" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  if(ARG_ALONE)
+    rnbd_compiled_alone(${ARG_ALONE})
+  endif()
   rnbd_test_code(${name})
   target_link_libraries(${name} PRIVATE rnbd_test_main ${ARG_LINK})
   add_test(NAME ${name} COMMAND ${name})

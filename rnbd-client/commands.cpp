@@ -60,7 +60,7 @@ void explain(const ClientState& state, const json& given, ControlReply reply) {
     reply.fail(ControlError::not_found, "no device " + device + " is mapped");
 }
 
-std::string policies() {
+std::string policy_words() {
     std::string names;
     for (const auto& [value, name] : rtrs::path_policy_names) {
         names.append(names.empty() ? "" : ", ").append(name);
@@ -71,7 +71,7 @@ std::string policies() {
 void policy(Client& client, const json& given, ControlReply reply) {
     ControlArguments arguments(given);
     const std::string name = arguments.text("session", Need::required, a_name);
-    const auto wanted = arguments.word("policy", rtrs::parse_path_policy, policies());
+    const auto wanted = arguments.word("policy", rtrs::parse_path_policy, policy_words());
     if (const auto failure = arguments.failure()) return reply.fail(*failure);
     const auto session = client.find_session(name);
     if (!session) return reply.fail(session.error());

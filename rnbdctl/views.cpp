@@ -13,9 +13,10 @@
 namespace rnbd {
 
 using nlohmann::json;
-using Align = Table::Align;
 
 namespace {
+
+using Align = Table::Align;
 
 using namespace members;
 
