@@ -79,12 +79,8 @@ bool Client::only_overdue_on(const std::string& session) const noexcept {
 // open there. They come back when those devices have gone: requests are given up only while there
 // is no path, with one they are asked after, which waits as well.
 void Client::cut_off(Session& session) {
-    logger("rnbd.client")
-        .warn(
-            "{}: its connections are cut off: the server does not answer what its devices wait "
-            "for",
-            session.config.name);
     rtrs::ClientSession& rtrs = session.remote.rtrs();
+    const std::size_t before = session.cut_off.size();
     for (const rtrs::PathStatus& path : rtrs.status().paths) {
         // What was disconnected by an operator stays so.
         using State = rtrs::PathState;
@@ -92,6 +88,12 @@ void Client::cut_off(Session& session) {
         if (!rtrs.operate_path(path.label, PathOperation::disconnect))
             session.cut_off.push_back(path.label);
     }
+    if (session.cut_off.size() == before) return;
+    logger("rnbd.client")
+        .warn(
+            "{}: its connections are cut off: the server does not answer what its devices wait "
+            "for",
+            session.config.name);
 }
 
 void Client::connect_again(Session& session) {
