@@ -15,7 +15,8 @@ struct Town {
         scene.start_server();
         scene.start_client();
         REQUIRE(scene.ready());
-        scene.client->run(2, 1u << 30);
+        // What a bad client may do to it shows in a few hundred requests a second, too.
+        scene.client->run(2, 1u << 30, ClientLife::Pace::leisurely);
     }
     std::unique_ptr<RawClient> raw() {
         return std::make_unique<RawClient>(scene.world, host, scene.address());

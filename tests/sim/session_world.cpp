@@ -202,8 +202,9 @@ void ClientLife::epoch_known(std::error_code error, Bytes response) {
     pump();
 }
 
-void ClientLife::run(std::uint32_t depth, std::uint64_t total) {
+void ClientLife::run(std::uint32_t depth, std::uint64_t total, Pace pace) {
     depth_ = depth;
+    pace_ = pace;
     total_ = made + total;
     pump();
 }
@@ -213,7 +214,8 @@ void ClientLife::pump() {
         if (!issue()) break;
     }
     if (made < total_) {
-        pump_timer_.arm(world_.now() + Duration(1 + world_.random().below(1'000'000)));
+        const std::uint64_t most_ns = pace_ == Pace::busy ? 1'000'000 : 10'000'000;
+        pump_timer_.arm(world_.now() + Duration(1 + world_.random().below(most_ns)));
     }
 }
 
@@ -278,7 +280,7 @@ void ClientLife::done(Permit permit, std::error_code error) {
         check_read(request, permit.payload().first(request.io.bytes));
     }
     permit = Permit();
-    pump();
+    if (pace_ == Pace::busy) pump();
 }
 
 void ClientLife::check_read(const Request& request, MutableBytes data) {

@@ -111,8 +111,10 @@ class ClientLife final : public ClientSessionHandler {
     void on_link_down(std::error_code reason) override;
     void on_closed() override { closed = true; }
 
+    // busy: a request that is answered is followed by the next. leisurely: some milliseconds later.
+    enum class Pace : std::uint8_t { busy, leisurely };
     // Keeps `depth` requests in flight until `total` were made.
-    void run(std::uint32_t depth, std::uint64_t total);
+    void run(std::uint32_t depth, std::uint64_t total, Pace pace = Pace::busy);
     void pump();
     void pause() { total_ = made; }
     // One request. False: no permit.
@@ -161,6 +163,7 @@ class ClientLife final : public ClientSessionHandler {
     std::uint64_t last_value_ = 0;
     std::uint32_t depth_ = 0;
     std::uint64_t total_ = 0;
+    Pace pace_ = Pace::busy;
     bool asking_ = false;
     bool known_ = false;  // every block was read once: what a life before left behind
     Timer pump_timer_;
