@@ -54,6 +54,7 @@ with Lab() as lab:
     slow = {"kind": "delay", "gate": gate, "gate_operations": "all",
             "of": {"kind": "path", "path": lab.path("slow.img"), "size": "1MiB"}}
     server = lab.server([{"name": "slow", "storage": slow}], name="slow")
+    wait_until("there is something to flush", lambda: server.status()["exports"][0]["state"] == "ready")
     open(gate, "w").close()
     server.process.send_signal(signal.SIGTERM)
     wait_until("it is stopping", lambda: server.status()["state"] == "stopping")
