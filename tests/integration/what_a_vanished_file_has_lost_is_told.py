@@ -98,8 +98,13 @@ with Lab() as lab, small_tmpfs(lab, "small", "24m") as small:
     client = lab.client(second, {"vol": {}}, name="on-second")
     h = connected(lab, "vol", "on-second")
     h.pwrite(b"z" * BLOCK, 0)
+
+    def opened():
+        return client.log().count("/vol: open\n")
+
+    before = opened()
     os.rename(copy, plain)
     wait_until("it has gone", lambda: "has vanished" in second.log())
-    wait_until("it is back", lambda: reason() == "" and client.status()["devices"][0]["state"] == "open")
+    wait_until("it is back", lambda: opened() > before)
     check(error_of(h.flush) == errno.EIO, "the flush says that it was lost")
     h.flush()
