@@ -1,6 +1,7 @@
 // Simulates clients, servers, storages and everything that can go wrong between them, one run per
 // seed. See --help.
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <charconv>
 #include <chrono>
@@ -185,7 +186,14 @@ int run_many(const Command& command, const std::string& program) {
     return 1;
 }
 
+// Each run's memory goes to the next one, not back to the kernel: that took a fifth of the time.
+void keep_memory() {
+    static_cast<void>(::mallopt(M_TRIM_THRESHOLD, 1 << 30));
+    static_cast<void>(::mallopt(M_MMAP_THRESHOLD, 32 << 20));
+}
+
 int main(int count, char** words) {
+    keep_memory();
     const Command command = parse(count, words);
     if (!command.error.empty() || (!command.seed && !command.seeds && !command.find_planted)) {
         fmt::print(stderr, "{}{}{}", command.error, command.error.empty() ? "" : "\n", help);
