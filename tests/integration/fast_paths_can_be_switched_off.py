@@ -7,10 +7,10 @@ import tempfile
 import openmetrics
 from harness import Lab, check, export, need, run, same
 
-SIZE = 32 << 20
+SIZE = 16 << 20
 READ = SIZE    # the client cuts it into requests that travel together
 PORTION = 1 << 20
-ROUNDS = 10
+ROUNDS = 4
 ROUNDS_MAX = 200
 
 need("nbdsh", "nbdcopy")
