@@ -86,10 +86,10 @@ function(rnbd_product)
   endif()
 endfunction()
 
-# rnbd_slow_to_compile(TARGETS...): command lines and the like, which take longer to optimize than to run where sanitizers
-# look on.
+# rnbd_slow_to_compile(TARGETS...): command lines, files of settings and the like, which take longer to optimize than to run
+# where sanitizers look on. Fuzzers run them for long.
 function(rnbd_slow_to_compile)
-  if(RNBD_SANITIZE)
+  if(RNBD_SANITIZE AND NOT RNBD_FUZZ)
     foreach(target IN LISTS ARGN)
       target_compile_options(${target} PRIVATE -O0)
     endforeach()
@@ -109,10 +109,14 @@ function(rnbd_probes)
   endif()
 endfunction()
 
-# rnbd_test_code(TARGET): checks take longer to optimize than to run. What they check are libraries, as optimized as ever.
+# rnbd_test_code(TARGET): checks take longer to optimize than to run. What they check are libraries, as optimized, and as
+# closely watched by UndefinedBehaviorSanitizer, as ever.
 function(rnbd_test_code target)
   set_property(TARGET ${target} PROPERTY RNBD_TEST ON)
   target_compile_options(${target} PRIVATE -O0)
+  if(RNBD_SANITIZE)
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
 endfunction()
 
 # In seconds. What hangs ends by it: a sanitized build beside other tests on a slow machine is far from it.

@@ -1,1 +1,2 @@
 rnbd_library(rnbd_client_config SOURCES config.cpp LINK rnbd_config)
+rnbd_slow_to_compile(rnbd_client_config)

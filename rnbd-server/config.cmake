@@ -1,1 +1,2 @@
 rnbd_library(rnbd_server_config SOURCES config.cpp kernel_listener.cpp LINK rnbd_config rnbd_messages)
+rnbd_slow_to_compile(rnbd_server_config)

@@ -4,7 +4,8 @@ The recipe that undoes acknowledged data behind multipaths that send a request a
 (B) waits in the storage, its path is cut, the client sends it again over the other path, where it
 passes and is acknowledged; newer data (C) is written to the same block; then the first attempt goes
 on, and B is what is found. Our retry waits for the first attempt. The same recipe run against a
-server without admission (rnbd-server-planted) does find B: the test can see what it looks for.
+server without admission (rnbd-server-planted, which sanitized builds have not) does find B: the test can see what it
+looks for.
 """
 from multipath_lab import *
 from nbd_clients import *
@@ -67,6 +68,9 @@ for heartbeat in ({"heartbeat": {"interval": "500ms", "timeout": "2s"}},
                   {"heartbeat": {"interval": "10s", "timeout": "60s"}}):
     result = follow("rnbd-server", [], heartbeat)
     check(result == (False, "C"), f"acknowledged early, found: {result}")
+    if not os.path.exists(os.path.join(BUILD, "rnbd-server", "rnbd-server-planted")):
+        print("with admission C is found; this build has no server without")
+        continue
     result = follow("rnbd-server-planted", ["RNBD_PLANT=admission-off"], heartbeat)
     check(result == (True, "B"), f"without admission the recipe must work: {result}")
     print("with admission C is found, without it B")
