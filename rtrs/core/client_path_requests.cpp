@@ -180,6 +180,9 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
 void ClientPath::answer(Connection& connection, const Completion& completion,
                         const Immediate& immediate) {
     answers_are_late_ = false;
+    // It says as much as an answer to the question, which a server whose send queue is full of
+    // answers leaves out. If another request is late, it is asked again.
+    connection.asked = false;
     if (connection.asks_network) {
         connection.asks_network = false;
         connection.endpoint->ask_network(false);

@@ -232,6 +232,43 @@ TEST_CASE("an answer that is lost alone ends the path soon, by the server") {
     scene.crashed = true;
 }
 
+// An RDMA device may have so few places. The question arrives while all of them hold answers, which
+// are on their way all the time.
+TEST_CASE("a question to a server whose send queue is full is asked again, not waited for") {
+    SceneOptions options = quick_options(GENERATE(1u, 2u, 3u, 4u));
+    options.sim.send_queue_depth_max = Endpoint::send_queue_depth_least;
+    options.sim.transport_timeout = 100s;
+    options.server.queue_depth = 500;
+    options.client.io_connections = 1;
+    options.client.request_deadline = 1s;
+    options.client.probe_timeout = 250ms;
+    options.client.heartbeat_timeout = options.server.heartbeat_timeout = 30s;
+    options.client.heartbeat_interval = options.server.heartbeat_interval = 12s;
+    options.blocks = 600;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.client->run(100, 600);  // every block was read then
+    REQUIRE(scene.finish());
+    scene.world.run_for(5s);
+    scene.world.network().stall(scene.server_host.address(), scene.client_host.address(), 1200ms);
+    scene.client->run(100, scene.client->made + 100);
+    REQUIRE(scene.finish());
+    REQUIRE(scene.client->links_down == 0);
+    scene.world.run_for(10s);
+    // Nothing but slow: the server answers all that it is asked.
+    scene.server->service_max = 1h;
+    for (int i = 0; i < 5; ++i) REQUIRE(scene.client->issue());
+    scene.world.run_for(60s);
+    CHECK(scene.server->working() > 0);
+    CHECK(scene.client->links_down == 0);
+    check(scene);
+    bury(scene.client.release());
+    bury(scene.server.release());
+    scene.crashed = true;
+}
+
 TEST_CASE("a shorter request deadline holds for the next request") {
     SceneOptions options = quick_options(1);
     options.addresses = 2;
