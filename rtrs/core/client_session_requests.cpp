@@ -463,9 +463,9 @@ void ClientSession::Inside::watch() {
         next = std::min(next, watch_answer(user_path, 0, user_posted, now));
     }
     // Only after all connections are judged, because none is judged while a probe is under way.
-    for (PathRecord& record : paths) {
-        if (!std::exchange(record.probe_due, false)) continue;
-        if (record.path->probe()) ++record.counters.probes;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        if (!std::exchange(paths[i].probe_due, false)) continue;
+        if (paths[i].path->probe()) ++paths[i].counters.probes;
     }
     if (next != Instant::max()) watch_timer.arm(next);
 }
@@ -473,16 +473,16 @@ void ClientSession::Inside::watch() {
 // Returns until when the request need not be looked at again.
 Instant ClientSession::Inside::watch_answer(std::uint16_t path, std::uint16_t connection,
                                             Instant posted, Instant now) {
-    PathRecord& record = paths[path];
     const Instant late = posted + options.request_deadline;
     if (now < late) return late;
     // If this process stood still meanwhile, it has not asked the network yet: the connection is
     // judged the next time.
-    record.path->doubt_connection(connection);
+    ClientPath& judged = *paths[path].path;
+    judged.doubt_connection(connection);
     Instant again = late + options.probe_timeout;
-    if (now >= again) {
-        again = record.path->judge_connection(connection, options.probe_timeout);
-    }
+    if (now >= again) again = judged.judge_connection(connection, options.probe_timeout);
+    // Only now: the owner, who hears of a lost link, may have added a path.
+    PathRecord& record = paths[path];
     // An answer that has become late since the last probe does not wait for the next one.
     if (record.probed < late || now >= record.probed + options.request_deadline) {
         record.probed = now;

@@ -203,6 +203,39 @@ TEST_CASE("a connection that is silent alone is found, also beside requests that
     scene.crashed = true;
 }
 
+// A use of the list of paths as it was before is found by AddressSanitizer alone.
+TEST_CASE("paths may be added when the last one is found silent") {
+    SceneOptions options = quick_options(1);
+    options.client.request_deadline = 200ms;
+    options.client.probe_timeout = 200ms;
+    options.client.heartbeat_timeout = options.server.heartbeat_timeout = 30s;
+    options.client.heartbeat_interval = options.server.heartbeat_interval = 12s;
+    options.sim.transport_timeout = 100s;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.world.run_for(1s);
+    bool added = false;
+    scene.client->when_lost = [&] {
+        added = true;
+        for (const std::string port : {"1236", "1237", "1238", "1239"}) {
+            CHECK(!scene.client->session.add_path(
+                {&scene.client->fabric, "", scene.server_host.address() + ":" + port}));
+        }
+    };
+    scene.world.network().lose_large("10.0.0.1", "10.0.0.2", 1024);
+    submit(scene, *scene.client->session.try_take(), Direction::write, 4096);
+    REQUIRE(scene.run_until([&] { return added; }, 60s));
+    const auto paths = scene.client->session.status().paths;
+    CHECK(paths.size() == 5);
+    CHECK(paths.at(0).reason.find("is silent") != std::string::npos);
+    CHECK(paths.at(0).counters.probes == 1);
+    bury(scene.client.release());
+    bury(scene.server.release());
+    scene.crashed = true;
+}
+
 // The client has nothing to send again: it sees an answer that is late, as that of a slow storage.
 TEST_CASE("an answer that is lost alone ends the path soon, by the server") {
     const std::uint16_t connections = GENERATE(as<std::uint16_t>{}, 1, 2);

@@ -167,6 +167,7 @@ void ClientLife::on_link_down(std::error_code reason) {
     findings_.expect(static_cast<bool>(reason), "link down without a reason");
     findings_.expect(links_up == links_down, "link down twice");
     open = false;
+    if (when_lost) when_lost();
 }
 
 void ClientLife::ask_epoch() {

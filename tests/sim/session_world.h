@@ -131,6 +131,7 @@ class ClientLife final : public ClientSessionHandler {
     bool closed = false;
     std::uint32_t links_up = 0;
     std::uint32_t links_down = 0;
+    std::function<void()> when_lost;  // in on_link_down()
     Instant last_failure{};
     std::uint32_t bytes_max = 512;  // of most requests
     FaultyFabric fabric;
