@@ -83,15 +83,17 @@ std::expected<ReceiveId, std::error_code> MessageCore::receive(TagPattern patter
         posted_.erase(key);
         return std::unexpected(id.error());
     }
-    if (posted_.contains(key)) contexts_[*id] = key;
-    return *id;
+    if (posted_.contains(key)) matcher_ids_[key] = *id;
+    return ReceiveId{key};
 }
 
 bool MessageCore::cancel(ReceiveId id) {
-    if (matcher_->cancel(id) != CancelResult::cancelled) return false;
-    const auto context = contexts_.extract(id);
-    RTRS_ASSERT(!context.empty());
-    posted_.erase(context.mapped());
+    const auto found = matcher_ids_.find(static_cast<std::uint64_t>(id));
+    if (found == matcher_ids_.end()) return false;
+    const CancelResult result = matcher_->cancel(found->second);
+    RTRS_ASSERT(result == CancelResult::cancelled);  // there is no device that could have it
+    posted_.erase(found->first);
+    matcher_ids_.erase(found);
     return true;
 }
 
@@ -213,7 +215,7 @@ void MessageCore::fail_everything(std::error_code error) {
     const auto outgoing = std::exchange(outgoing_, {});
     const auto posted = std::exchange(posted_, {});
     const auto incoming = std::exchange(incoming_, {});
-    contexts_.clear();
+    matcher_ids_.clear();
     deliveries_.clear();
     matcher_ = std::make_unique<OffloadMatcher>(limits_of(options_), nullptr, *this);
     next_ = 0;

@@ -159,7 +159,8 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     // Receiving.
     std::unique_ptr<OffloadMatcher> matcher_;
     std::map<std::uint64_t, Posted> posted_;  // by context
-    std::map<ReceiveId, std::uint64_t> contexts_;
+    // By context, which is what receive() returns: a new matcher begins its own from the start.
+    std::map<std::uint64_t, ReceiveId> matcher_ids_;
     std::uint64_t last_context_ = 0;
     std::map<std::uint64_t, Incoming> incoming_;  // by number
     std::list<std::uint64_t> deliveries_;         // matched, in the order of matching

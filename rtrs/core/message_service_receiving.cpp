@@ -75,7 +75,7 @@ void MessageCore::on_match(const TagMatch& match) {
     Incoming& incoming = incoming_.at(match.message.number);
     const auto posted = posted_.extract(match.receive.context);
     RTRS_ASSERT(!posted.empty());
-    contexts_.erase(match.id);
+    matcher_ids_.erase(match.receive.context);
     incoming.matched = true;
     incoming.receiver = posted.mapped();
     if (match.truncated()) {

@@ -186,6 +186,36 @@ TEST_CASE("messages: a peer without them sees nothing of them") {
     street.report();
 }
 
+TEST_CASE("messages: a receive of before the other end was made anew cancels no later one") {
+    Street street(message_options(8));
+    REQUIRE(street.up());
+    MessageService& client = *street.client->session.messages();
+    std::vector<std::error_code> got;
+    const auto receive = [](void* list, const ReceivedMessage& message) {
+        static_cast<decltype(got)*>(list)->push_back(message.error);
+    };
+    const auto before = client.receive(any, 100, receive, &got);
+    REQUIRE(before);
+    street.crash_server(SimHost::CrashSeen::by_reset);
+    street.start_server();
+    REQUIRE(street.world.run_until([&] { return street.client->resets == 1; }, 20s));
+    REQUIRE(street.up());
+    CHECK(got == std::vector{make_error_code(Error::path_lost)});
+    got.clear();
+    const auto after = client.receive(any, 100, receive, &got);
+    REQUIRE(after);
+    CHECK(*after != *before);
+    CHECK_FALSE(client.cancel(*before));
+    REQUIRE(!street.server->end->service.send(1, MessageBuffer(50), nullptr, nullptr));
+    CHECK(street.world.run_until([&] { return got.size() == 1; }, 1s));
+    CHECK(got == std::vector<std::error_code>(1));
+    CHECK_FALSE(client.cancel(*after));
+    const auto unwanted = client.receive(any, 100, receive, &got);
+    REQUIRE(unwanted);
+    CHECK(client.cancel(*unwanted));
+    street.report();
+}
+
 TEST_CASE("messages: a path that is lost with their connection says what the system said of it") {
     Street street(message_options(7));
     REQUIRE(street.up());
