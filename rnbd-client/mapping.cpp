@@ -71,6 +71,9 @@ std::expected<void, std::string> Mapping::start(InUse in_use) {
         if (!attached) {
             logger("rnbd.device").error("{}: not served: {}", config_.name, attached.error().text);
             stop(KernelNbd::Use::leave);
+            // At once, so that it is not opened: the server would not be told of the end of what a
+            // former life holds.
+            close_volume();
             return std::unexpected(attached.error().text);
         }
         logger("rnbd.device").info("{}: NBD on {}", config_.name, sockets_.bound(address).text());

@@ -85,9 +85,8 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
     arm_hold();
     // The server may have it open since what is given up was sent.
     maybe_open_at_server = session.may_still_run_for(options.name);
-    if (!session.ready) return;
-    // The user does not have this yet, and is not called back from here.
-    maybe_open_at_server ? open_soon() : link_ready();
+    // Not from here: the user does not have this yet, and may close it at once.
+    if (session.ready) open_soon();
 }
 
 RemoteVolume::Inside::~Inside() {
