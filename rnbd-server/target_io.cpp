@@ -191,7 +191,9 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     io.op = &op;
     io.open = &open;
     io.wire_operation = message->operation;
-    io.force_unit_access = !flush && has(message->flags, IoFlag::fua);
+    // Of a read it means nothing: one that fails is no failed sync.
+    io.force_unit_access =
+        !flush && message->operation != Operation::read && has(message->flags, IoFlag::fua);
     io.no_unmap = has(message->flags, IoFlag::no_unmap);
     io.fast_only =
         has(message->flags, IoFlag::fast_zero) && has(session.features, Feature::fast_zero);
