@@ -1,6 +1,6 @@
 /* librnbd: volumes of an rnbd-server, for programs in C. librnbd(3) describes every function.
  *
- * A session is a relation to one server over one or more paths; a volume is one export of that
+ * A session is a connection to one server over all its paths; a volume is one export of that
  * server. Both outlive their connections: the library reconnects lost paths and reopens volumes,
  * and requests wait meanwhile.
  *
