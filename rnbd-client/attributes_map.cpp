@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "daemon/attributes/table.h"
+#include "daemon/config/common.h"
 
 namespace rnbd {
 namespace {
@@ -27,13 +28,6 @@ std::optional<int> parse_number(std::string_view text) {
     return negative ? -static_cast<int>(*value) : static_cast<int>(*value);
 }
 
-std::optional<AccessMode> parse_access(std::string_view word) {
-    if (word == "ro") return AccessMode::read_only;
-    if (word == "rw") return AccessMode::read_write;
-    if (word == "migration") return AccessMode::migration;
-    return std::nullopt;
-}
-
 class Parser {
   public:
     explicit Parser(int processors) : processors_(processors) {}
@@ -45,7 +39,7 @@ class Parser {
         if (key == "dest_port") return take_number(port_, key, value, 0, 65535);
         if (key == "nr_poll_queues") return take_number(unused_, key, value, -1, processors_);
         if (key != "access_mode") return fail(EINVAL, fmt::format("unknown option {}=", key));
-        const auto access = parse_access(value);
+        const auto access = config_access().parse(value);
         if (!access) return fail(EINVAL, "access_mode=: expected ro, rw or migration");
         options.access = *access;
         return {};

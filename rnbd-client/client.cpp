@@ -189,26 +189,23 @@ void Client::set_waiting(Session& session) {
 
 std::expected<Client::Session*, ControlFailure> Client::session_for(
     const ClientConfig::Device& device, const ClientConfig::Session* new_session) {
-    const auto failure = [](ControlError code, std::string message) {
-        return std::unexpected(ControlFailure{code, std::move(message)});
-    };
     if (const auto found = sessions_.find(device.session); found != sessions_.end()) {
         Session* const session = found->second.get();
         if (session->closing) {
-            return failure(ControlError::busy, "session " + device.session + " is closing");
+            return command_failed(ControlError::busy, "session " + device.session + " is closing");
         }
         if (new_session != nullptr && !same_paths(new_session->paths, session->paths())) {
-            return failure(ControlError::exists,
-                           "session " + device.session + " is there already, with other paths");
+            return command_failed(ControlError::exists, "session " + device.session +
+                                                            " is there already, with other paths");
         }
         return session;
     }
     if (new_session == nullptr) {
-        return failure(ControlError::not_found,
-                       "there is no session " + device.session + "; --path HOST:PORT makes one");
+        return command_failed(ControlError::not_found, "there is no session " + device.session +
+                                                           "; --path HOST:PORT makes one");
     }
     const auto added = add_session(*new_session, Pathless::fails);
-    if (!added) return failure(ControlError::failed, added.error());
+    if (!added) return command_failed(ControlError::failed, added.error());
     (*added)->temporary = true;
     return *added;
 }
@@ -216,7 +213,7 @@ std::expected<Client::Session*, ControlFailure> Client::session_for(
 void Client::map(const ClientConfig::Device& device, const ClientConfig::Session* new_session,
                  Mapped done) {
     const auto failed = [&](ControlError code, std::string message) {
-        done(std::unexpected(ControlFailure{code, std::move(message)}));
+        done(command_failed(code, std::move(message)));
     };
     if (stopped_) return failed(ControlError::stopping, "rnbd-client is stopping");
     for (const auto& mapping : mappings_) {
@@ -254,10 +251,10 @@ void Client::map_on_successor(Session& session, const ClientConfig::Device& devi
     const std::string& name = session.config.name;
     for (const auto& mapping : mappings_) {
         if (mapping->config().session != name) continue;
-        return done(std::unexpected(ControlFailure{
-            ControlError::busy, "session " + name + " has ended (" +
-                                    session.remote.rtrs().status().reason + "): unmap its device " +
-                                    mapping->config().name + " first"}));
+        return done(command_failed(ControlError::busy, "session " + name + " has ended (" +
+                                                           session.remote.rtrs().status().reason +
+                                                           "): unmap its device " +
+                                                           mapping->config().name + " first"));
     }
     const auto close_and_go_on =
         [this, config = session.now(), temporary = session.temporary, device,
@@ -273,14 +270,13 @@ void Client::map_on_successor(Session& session, const ClientConfig::Device& devi
 
 std::expected<void, ControlFailure> Client::make_session(const ClientConfig::Session& config) {
     if (stopped_) {
-        return std::unexpected(ControlFailure{ControlError::stopping, "rnbd-client is stopping"});
+        return command_failed(ControlError::stopping, "rnbd-client is stopping");
     }
     if (sessions_.contains(config.name)) {
-        return std::unexpected(
-            ControlFailure{ControlError::exists, "session " + config.name + " is there already"});
+        return command_failed(ControlError::exists, "session " + config.name + " is there already");
     }
     const auto added = add_session(config, Pathless::waits);
-    if (!added) return std::unexpected(ControlFailure{ControlError::failed, added.error()});
+    if (!added) return command_failed(ControlError::failed, added.error());
     logger("rnbd.client").info("{}: added", config.name);
     return {};
 }
@@ -290,8 +286,8 @@ void Client::close_session(const std::string& name, Closed done) {
     if (!session) return done(std::unexpected(session.error()));
     for (const auto& mapping : mappings_) {
         if (mapping->config().session != name) continue;
-        return done(std::unexpected(ControlFailure{
-            ControlError::busy, "device " + mapping->config().name + " is on session " + name}));
+        return done(command_failed(ControlError::busy,
+                                   "device " + mapping->config().name + " is on session " + name));
     }
     logger("rnbd.client").info("{}: being removed", name);
     (*session)->closed = std::move(done);
@@ -315,11 +311,10 @@ std::expected<Client::Session*, ControlFailure> Client::find_session(
             message += (session == sessions_.begin()->second ? "" : ", ") + other;
         }
         if (sessions_.empty()) message += "none";
-        return std::unexpected(ControlFailure{ControlError::not_found, std::move(message)});
+        return command_failed(ControlError::not_found, std::move(message));
     }
     if (stopped_ || found->second->closing) {
-        return std::unexpected(
-            ControlFailure{ControlError::stopping, "session " + name + " is closing"});
+        return command_failed(ControlError::stopping, "session " + name + " is closing");
     }
     return found->second.get();
 }
@@ -327,8 +322,8 @@ std::expected<Client::Session*, ControlFailure> Client::find_session(
 std::expected<void, ControlFailure> Client::add_path(const std::string& name,
                                                      const ClientConfig::Path& path) {
     const auto failure = [&](ControlError code, const std::string& message) {
-        return std::unexpected(ControlFailure{
-            code, "path " + path.to_string() + " of session " + name + ": " + message});
+        return command_failed(code,
+                              "path " + path.to_string() + " of session " + name + ": " + message);
     };
     const auto session = find_session(name);
     if (!session) return std::unexpected(session.error());

@@ -7,19 +7,11 @@
 #include "rnbd/identity/session_identity.h"
 
 namespace rnbd {
-namespace {
-
-std::unexpected<ControlFailure> failure(ControlError code, std::string message) {
-    return std::unexpected(ControlFailure{code, std::move(message)});
-}
-
-}  // namespace
-
 std::expected<void, ControlFailure> Client::discover(const std::string& server,
                                                      const std::string& session_name,
                                                      rtrs::Duration timeout,
                                                      Discovery::Answered answered) {
-    if (stopped_) return failure(ControlError::stopping, "rnbd-client is stopping");
+    if (stopped_) return command_failed(ControlError::stopping, "rnbd-client is stopping");
     if (const auto path = ClientConfig::Path::parse(server)) {
         if (Session* const session = session_towards(*path, session_name)) {
             session->questions.ask(timeout, std::move(answered));
@@ -28,26 +20,27 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
         // No name of its own accord: another program of this machine may be the session of that
         // name.
         if (session_name.empty()) {
-            return failure(
+            return command_failed(
                 ControlError::bad_arguments,
                 "no session has a path to " + server + ": --session says under which name to ask");
         }
         if (sessions_.contains(session_name)) {
-            return failure(ControlError::exists, "session " + session_name + " has no path to " +
-                                                     server + ": discover " + session_name +
-                                                     " asks over those that it has");
+            return command_failed(ControlError::exists, "session " + session_name +
+                                                            " has no path to " + server +
+                                                            ": discover " + session_name +
+                                                            " asks over those that it has");
         }
         return discover_apart(*path, session_name, timeout, std::move(answered));
     }
     const auto session = find_session(server);
     if (!session) {
-        return failure(session.error().code,
-                       session.error().message + " (a server is HOST:PORT, numeric)");
+        return command_failed(session.error().code,
+                              session.error().message + " (a server is HOST:PORT, numeric)");
     }
     if (!session_name.empty() && session_name != server) {
-        return failure(ControlError::bad_arguments, "session: found " + session_name +
-                                                        " beside the session " + server +
-                                                        ", expected it with HOST:PORT");
+        return command_failed(ControlError::bad_arguments, "session: found " + session_name +
+                                                               " beside the session " + server +
+                                                               ", expected it with HOST:PORT");
     }
     (*session)->questions.ask(timeout, std::move(answered));
     return {};
@@ -79,15 +72,17 @@ std::expected<void, ControlFailure> Client::discover_apart(const ClientConfig::P
                                        .messages = rtrs::MessageOptions{}};
     auto address = address_of({.name = name}, server);
     if (!address)
-        return failure(ControlError::failed, server.to_string() + ": " + address.error().text);
+        return command_failed(ControlError::failed,
+                              server.to_string() + ": " + address.error().text);
     options.paths.push_back(std::move(*address));
     auto discovery = std::make_unique<Discovery>(
         rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), *this);
     if (const auto error = discovery->start(timeout, std::move(answered))) {
         return error == std::errc::address_in_use
-                   ? failure(ControlError::busy,
-                             "another rnbd-client on this machine has session " + name)
-                   : failure(ControlError::failed, "session " + name + ": " + error.message());
+                   ? command_failed(ControlError::busy,
+                                    "another rnbd-client on this machine has session " + name)
+                   : command_failed(ControlError::failed,
+                                    "session " + name + ": " + error.message());
     }
     discoveries_.push_back(std::move(discovery));
     return {};

@@ -24,15 +24,14 @@ void Client::unmap(const std::string& device, Unmap how, Unmapped done) {
     const auto found = std::ranges::find_if(
         mappings_, [&](const auto& one) { return one->config().name == device; });
     if (found == mappings_.end()) {
-        return done(std::unexpected(
-            ControlFailure{ControlError::not_found, "no device " + device + " is mapped"}));
+        return done(command_failed(ControlError::not_found, "no device " + device + " is mapped"));
     }
     Mapping& mapping = **found;
     // One that goes already is only waited for.
     if (how == Unmap::if_unused && !mapping.stopping() && mapping.connections() > 0) {
-        return done(std::unexpected(ControlFailure{
-            ControlError::busy, device + " has " + counted(mapping.connections(), "NBD client") +
-                                    "; --force disconnects them"}));
+        return done(command_failed(ControlError::busy,
+                                   device + " has " + counted(mapping.connections(), "NBD client") +
+                                       "; --force disconnects them"));
     }
     unmapped_[&mapping].push_back(std::move(done));
     mapping.stop(how == Unmap::if_unused ? KernelNbd::Use::refuse : KernelNbd::Use::ignore);
@@ -51,9 +50,9 @@ void Client::on_mapping_used(Mapping& mapping) {
     const KernelDevice& kernel = *mapping.kernel();
     const std::string why =
         kernel.reason().empty() ? " is mounted or used in another way" : ": " + kernel.reason();
-    unmap_ended(mapping, std::unexpected(ControlFailure{
-                             ControlError::busy,
-                             kernel.path() + why + "; --force detaches it all the same"}));
+    unmap_ended(mapping,
+                command_failed(ControlError::busy,
+                               kernel.path() + why + "; --force detaches it all the same"));
 }
 
 void Client::on_mapping_overdue(Mapping& mapping) {
@@ -116,10 +115,10 @@ void Client::on_mapping_stopped(Mapping& mapping) {
     const std::string session = mapping.config().session;
     std::expected<Gone, ControlFailure> result = Gone{mapping.loss()};
     if (mapping.kernel() != nullptr && mapping.kernel()->left() && mapping.loss().empty()) {
-        result = std::unexpected(ControlFailure{
-            ControlError::busy, mapping.config().name +
+        result = command_failed(ControlError::busy,
+                                mapping.config().name +
                                     " is mounted or used in another way: the kernel keeps it, for "
-                                    "the next rnbd-client"});
+                                    "the next rnbd-client");
     }
     const WriterNumbers::Life left = mapping.leaves();
     const std::string& name = mapping.config().volume;

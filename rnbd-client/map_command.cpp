@@ -92,8 +92,7 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& given,
     if (!parsed) {
         auto errors = std::move(parsed.error());
         if (!nbd) blame_name_for_its_socket(errors);
-        return std::unexpected(
-            ControlFailure{ControlError::bad_arguments, map_errors_text(std::move(errors))});
+        return command_failed(ControlError::bad_arguments, map_errors_text(std::move(errors)));
     }
     request.device = std::move(parsed->devices.front());
     request.session = std::move(parsed->sessions.front());

@@ -13,11 +13,6 @@ rtrs::Duration left(rtrs::Instant until, rtrs::Instant now) {
     return std::max(until - now, rtrs::Duration::zero());
 }
 
-const rtrs::PathStatus* find(const rtrs::ClientSessionStatus& session, const std::string& label) {
-    const auto found = std::ranges::find(session.paths, label, &rtrs::PathStatus::label);
-    return found == session.paths.end() ? nullptr : &*found;
-}
-
 std::optional<NextEvent> connect_of(const rtrs::PathStatus& path, rtrs::Instant now) {
     switch (path.state) {
         case PathState::closing:
@@ -178,7 +173,7 @@ std::vector<NextEvent> next_events(const rtrs::RequestStatus& request,
                                    const rtrs::ClientSessionOptions& options,
                                    std::optional<rtrs::Instant> fails_at, rtrs::Instant now) {
     std::vector<NextEvent> all;
-    const rtrs::PathStatus* const path = find(session, request.path);
+    const rtrs::PathStatus* const path = session.path(request.path);
     // The path comes back, or the server says over another one that it has finished with it.
     const auto path_over = [&] {
         const bool asked = std::ranges::any_of(session.paths, [](const rtrs::PathStatus& one) {

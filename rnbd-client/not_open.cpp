@@ -74,7 +74,7 @@ std::string why_not_open(RemoteVolume& volume) {
     const bool all_fails = volume.hold_time_over();
     if (session.link_up) {
         const std::string why = volume.waits_for_given_up()
-                                    ? "the server has not finished with requests that were given up"
+                                    ? rtrs::why_unsettled
                                     : "the server has not said yet whether it may be opened";
         return why + std::string(all_fails ? hold_time_is_over : "");
     }

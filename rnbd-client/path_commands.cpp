@@ -50,11 +50,6 @@ std::expected<Request, ControlFailure> parse(Kind kind, const json& given) {
     return request;
 }
 
-const rtrs::PathStatus* find(const rtrs::ClientSessionStatus& status, const std::string& label) {
-    const auto found = std::ranges::find(status.paths, label, &rtrs::PathStatus::label);
-    return found == status.paths.end() ? nullptr : &*found;
-}
-
 std::string labels_of(const rtrs::ClientSessionStatus& status) {
     std::string text;
     for (const auto& path : status.paths) text += (text.empty() ? "" : ", ") + path.label;
@@ -163,7 +158,7 @@ bool PathCommands::check(Wait& wait) {
     }
     if (!wait.begun && begin(wait, rtrs)) return true;
     const rtrs::ClientSessionStatus status = rtrs.status();
-    const rtrs::PathStatus* const path = find(status, wait.label);
+    const rtrs::PathStatus* const path = status.path(wait.label);
     const bool closed = path != nullptr && path->state == rtrs::PathState::closed;
     const bool connected = path != nullptr && path->state == rtrs::PathState::connected;
     const rtrs::Instant now = client_.clock().now();
@@ -216,7 +211,7 @@ bool PathCommands::begin(Wait& wait, rtrs::ClientSession& session) {
             wait.reply.fail(ControlError::busy, last_path_text(wait.label, wait.session));
             return true;
         }
-        const rtrs::PathStatus* const path = find(status, wait.label);
+        const rtrs::PathStatus* const path = status.path(wait.label);
         wait.begun = path != nullptr && path->state != rtrs::PathState::closing;
         return false;
     }

@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "daemon/config/common.h"
+#include "daemon/control/seconds_left.h"
 #include "daemon/control/workers_status.h"
 #include "daemon/version.h"
 #include "rnbd-client/client_session.h"
@@ -24,11 +24,6 @@ double microseconds(rtrs::Duration duration) {
     return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-json left(const std::optional<rtrs::Instant>& until, rtrs::Instant now) {
-    if (!until) return nullptr;
-    return in_seconds(std::max(*until - now, rtrs::Duration::zero()));
-}
-
 json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
     return {{"label", path.label},
             {"source", path.source},
@@ -39,9 +34,9 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
             {"state", rtrs::to_string(path.state)},
             {"reason", path.reason},
             {"age_s", in_seconds(now - path.since)},
-            {"next_attempt_s", left(path.next_attempt, now)},
-            {"gives_up_s", left(path.fails_at, now)},
-            {"dead_s", left(path.dead_at, now)},
+            {"next_attempt_s", seconds_left(path.next_attempt, now)},
+            {"gives_up_s", seconds_left(path.fails_at, now)},
+            {"dead_s", seconds_left(path.dead_at, now)},
             {"attempts", path.attempts},
             {"reconnects", path.reconnects},
             {"reconnects_failed", path.attempts_failed},
@@ -166,7 +161,7 @@ json describe_session(Client::Session& session, rtrs::Instant now, const ServerV
             {"in_flight", status.in_flight},
             {"held", status.held + session.remote.waiting()},
             {"unsettled", status.unsettled},
-            {"hold_left_s", left(status.hold_until, now)},
+            {"hold_left_s", seconds_left(status.hold_until, now)},
             // What the server can is not known before it was reached.
             {"protection", status.protection ? json(rtrs::to_string(*status.protection)) : json()},
             {"policy", rtrs::to_string(status.policy)},
@@ -188,7 +183,7 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"state", mapping.stopping() ? "stopping" : to_string(volume.state())},
             {"reason", why_not_open(volume)},
             {"age_s", in_seconds(now - volume.since())},
-            {"next_attempt_s", left(volume.next_attempt(), now)},
+            {"next_attempt_s", seconds_left(volume.next_attempt(), now)},
             {"size_bytes", volume.geometry().size_bytes},
             {"block_size", was_open(volume) ? volume.geometry().logical_block_bytes : 0},
             {"uuid", uuid.empty() ? json() : json(uuid)},

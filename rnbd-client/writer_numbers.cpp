@@ -5,27 +5,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <expected>
-#include <fstream>
 #include <iomanip>
 #include <sstream>
 #include <string_view>
 
+#include "rtrs/base/boot_id.h"
 #include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/whole_file.h"
 
 namespace rnbd {
 namespace {
 
 // Where it cannot be read (a unit with ProcSubset=pid), the file should be where a boot clears it.
 std::string boot() {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::string id;
-    return file >> id ? id : "unknown-boot";
+    const std::string id = rtrs::boot_id();
+    return id.empty() ? "unknown-boot" : id;
 }
 
 // The last word of a line, if that is so.
@@ -43,14 +41,7 @@ std::expected<std::string, std::error_code> content_of(const std::string& path) 
     if (!S_ISREG(about.st_mode)) return std::unexpected(rtrs::from_errno(EBADMSG));
     if (about.st_uid != 0 && about.st_uid != ::geteuid())
         return std::unexpected(rtrs::from_errno(EPERM));
-    std::string text;
-    std::array<char, 4096> piece{};
-    for (;;) {
-        const ssize_t got = ::read(file.get(), piece.data(), piece.size());
-        if (got == 0) return text;
-        if (got > 0) text.append(piece.data(), static_cast<std::size_t>(got));
-        if (got < 0 && errno != EINTR) return std::unexpected(rtrs::from_errno(errno));
-    }
+    return rtrs::read_whole(file.get());
 }
 
 std::error_code put(const std::string& path, std::string_view text) {
@@ -59,12 +50,7 @@ std::error_code put(const std::string& path, std::string_view text) {
     rtrs::Descriptor file(
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!file) return rtrs::from_errno(errno);
-    while (!text.empty()) {
-        const ssize_t written = ::write(file.get(), text.data(), text.size());
-        if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
-        if (written == 0) return rtrs::from_errno(EIO);
-        if (written < 0 && errno != EINTR) return rtrs::from_errno(errno);
-    }
+    if (const auto error = rtrs::write_whole(file.get(), text)) return error;
     return ::close(file.release()) == 0 ? std::error_code{} : rtrs::from_errno(errno);
 }
 

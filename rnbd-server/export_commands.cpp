@@ -20,8 +20,7 @@ std::expected<ServerConfig::Export, ControlFailure> parse_export(const json& des
     auto parsed = ServerConfig::parse_export(
         description.dump(-1, ' ', false, json::error_handler_t::replace), "export");
     if (parsed) return std::move(*parsed);
-    return std::unexpected(
-        ControlFailure{ControlError::bad_arguments, config_errors_text(parsed.error())});
+    return command_failed(ControlError::bad_arguments, config_errors_text(parsed.error()));
 }
 
 void answer(ControlReply& reply, const ControlFailure& failure) {

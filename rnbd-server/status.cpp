@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/config/common.h"
+#include "daemon/control/seconds_left.h"
 #include "daemon/control/workers_status.h"
 #include "daemon/version.h"
 #include "rtrs/base/seconds.h"
@@ -16,11 +17,6 @@ namespace {
 using nlohmann::json;
 
 using rtrs::in_seconds;
-
-json left(const std::optional<rtrs::Instant>& until, rtrs::Instant now) {
-    if (!until) return nullptr;
-    return in_seconds(std::max(*until - now, rtrs::Duration::zero()));
-}
 
 const char* kind_of(StorageOptions::Kind kind) {
     switch (kind) {
@@ -87,7 +83,7 @@ json describe(const Volume& volume, const ServerState& state) {
             {"state", leaves ? "removing" : to_string(volume.state())},
             {"reason", leaves ? Target::why_leaving : volume.reason()},
             {"age_s", in_seconds(now - volume.since())},
-            {"next_attempt_s", left(leaves ? std::nullopt : volume.next_attempt(), now)},
+            {"next_attempt_s", seconds_left(leaves ? std::nullopt : volume.next_attempt(), now)},
             {"in_flight", volume.in_flight()},
             {"last_error", last_error(volume, now)},
             {"allow", allow},
@@ -187,7 +183,7 @@ json server_status(const ServerState& state) {
                           {"state", portal.reason.empty() ? "listening" : "waiting"},
                           {"reason", portal.reason},
                           {"age_s", in_seconds(now - portal.since)},
-                          {"next_attempt_s", left(portal.next_attempt, now)}});
+                          {"next_attempt_s", seconds_left(portal.next_attempt, now)}});
     }
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) exports.push_back(describe(*volume, state));

@@ -17,10 +17,6 @@ namespace {
 // The same as at the server's end: more than a busy disk takes for a flush.
 constexpr rtrs::Duration removal_timeout = std::chrono::seconds(20);
 
-std::unexpected<ControlFailure> failure(ControlError code, std::string message) {
-    return std::unexpected(ControlFailure{code, std::move(message)});
-}
-
 }  // namespace
 
 Volume* Target::find(const std::string& name) noexcept {
@@ -97,8 +93,8 @@ std::optional<Target::Obstacle> Target::obstacle_to(const ServerConfig::Export& 
 
 std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export config) {
     if (is_coming(config.name)) {
-        return failure(ControlError::exists,
-                       "export " + config.name + " is about to be added already");
+        return command_failed(ControlError::exists,
+                              "export " + config.name + " is about to be added already");
     }
     if (auto obstacle = obstacle_to(config)) return std::unexpected(std::move(obstacle->failure));
     logger("rnbd.volume").info("{}: added", config.name);
@@ -170,7 +166,7 @@ void Target::remove_coming(const std::string& name, Removed done) {
     } else {
         reactor_.post([done = std::move(done)] { done({}); });
     }
-    added(failure(ControlError::failed, "it was removed before it could be added"));
+    added(command_failed(ControlError::failed, "it was removed before it could be added"));
 }
 
 std::string Target::loss_of(std::error_code last_flush) {
@@ -187,14 +183,15 @@ std::expected<void, ControlFailure> Target::remove_export(const std::string& nam
         return {};
     }
     // The storages are being flushed, and a storage that is busy cannot be removed.
-    if (ending_) return failure(ControlError::stopping, "rnbd-server is stopping");
+    if (ending_) return command_failed(ControlError::stopping, "rnbd-server is stopping");
     if (volume == nullptr) {
         remove_coming(name, std::move(done));
         return {};
     }
     if (how == Removal::if_unused && !volume->opens().empty()) {
-        return failure(ControlError::busy, "export " + name + " is open by " + holders_of(*volume) +
-                                               "; --force takes it from them");
+        return command_failed(ControlError::busy, "export " + name + " is open by " +
+                                                      holders_of(*volume) +
+                                                      "; --force takes it from them");
     }
     logger("rnbd.volume").info("{}: being removed", name);
     ask_opens_without_storage_again();
@@ -216,9 +213,10 @@ std::expected<void, ControlFailure> Target::evict(const std::string& name,
     const bool open = std::ranges::any_of(volume->opens(),
                                           [&](const auto& one) { return one->session == session; });
     if (!open && !volume->is_shut_out(session)) {
-        return failure(ControlError::not_found,
-                       "export " + name + " is not open by session " + session +
-                           (volume->opens().empty() ? "" : "; it is by " + holders_of(*volume)));
+        return command_failed(
+            ControlError::not_found,
+            "export " + name + " is not open by session " + session +
+                (volume->opens().empty() ? "" : "; it is by " + holders_of(*volume)));
     }
     volume->shut_out(session, reactor_.now() + out);
     if (out > rtrs::Duration::zero()) {

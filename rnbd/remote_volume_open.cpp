@@ -144,7 +144,7 @@ void RemoteVolume::Inside::send_open() {
     if (session.may_still_run_for(options.name)) {
         // It would undo what is written from now on. on_settled() goes on.
         return set_state(state == VolumeState::open ? VolumeState::reopening : state,
-                         "the server has not finished with requests that were given up");
+                         rtrs::why_unsettled);
     }
     asking = true;
     asks_again = false;

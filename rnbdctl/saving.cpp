@@ -23,6 +23,7 @@
 #include "rnbdctl/request.h"
 #include "rnbdctl/units.h"
 #include "rtrs/base/descriptor.h"
+#include "rtrs/base/whole_file.h"
 
 namespace rnbd {
 namespace {
@@ -70,12 +71,7 @@ std::expected<void, std::string> write_whole(const std::string& path, const std:
         ::unlink(fresh.c_str());
         return failed(path, error);
     };
-    for (std::size_t written = 0; written < text.size();) {
-        const ssize_t bytes = ::write(file.get(), text.data() + written, text.size() - written);
-        if (bytes < 0 && errno == EINTR) continue;
-        if (bytes < 0) return abandon(errno);
-        written += static_cast<std::size_t>(bytes);
-    }
+    if (const auto error = rtrs::write_whole(file.get(), text)) return abandon(error.value());
     if (::fchown(file.get(), like.st_uid, like.st_gid) != 0 ||
         ::fchmod(file.get(), like.st_mode & 0777) != 0 || ::fsync(file.get()) != 0 ||
         ::rename(fresh.c_str(), path.c_str()) != 0)

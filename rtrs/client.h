@@ -252,7 +252,19 @@ struct ClientSessionStatus {
     std::optional<Instant> hold_until;  // when held requests fail
     Refusing refusing = Refusing::nothing;
     std::vector<PathStatus> paths;
+
+    // Null: there is no such path. label: as in PathStatus.
+    const PathStatus* path(std::string_view label) const noexcept {
+        for (const PathStatus& one : paths) {
+            if (one.label == label) return &one;
+        }
+        return nullptr;
+    }
 };
+
+// The reason of whatever may not go on before settled().
+inline constexpr const char* why_unsettled =
+    "the server has not finished with requests that were given up";
 
 enum class PathChange : std::uint8_t { up, down };
 

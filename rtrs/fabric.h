@@ -297,6 +297,14 @@ class Endpoint {
     virtual std::string remote_address() const = 0;
 };
 
+// What every fabric takes.
+inline bool depths_valid(const EndpointOptions& options) noexcept {
+    const auto in_range = [](std::uint32_t depth) {
+        return depth >= 1 && depth <= Endpoint::queue_depth_max;
+    };
+    return in_range(options.send_queue_depth) && in_range(options.receive_queue_depth);
+}
+
 // A connection that a peer asks for. Answer it once. Destroying it unanswered rejects it without
 // private data, so that the peer does not learn why.
 class ConnectRequest {

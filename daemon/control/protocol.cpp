@@ -56,10 +56,14 @@ json answer(bool ok) {
 }
 
 std::unexpected<ControlFailure> bad_request(std::string text) {
-    return std::unexpected(ControlFailure{ControlError::bad_request, std::move(text)});
+    return command_failed(ControlError::bad_request, std::move(text));
 }
 
 }  // namespace
+
+std::unexpected<ControlFailure> command_failed(ControlError code, std::string message) {
+    return std::unexpected(ControlFailure{code, std::move(message)});
+}
 
 ControlRequest::ControlRequest() = default;
 ControlRequest::ControlRequest(ControlRequest&&) noexcept = default;

@@ -55,6 +55,7 @@ struct ControlFailure {
     // For attributes: the errno that the kernel's attribute would give; 0: none.
     int error_number = 0;
 };
+std::unexpected<ControlFailure> command_failed(ControlError code, std::string message);
 
 struct ControlRequest {
     ControlRequest();

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 #include "rtrs/base/detached_call.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/instant.h"
+#include "rtrs/base/whole_file.h"
 
 namespace rnbd {
 namespace {
@@ -31,15 +31,7 @@ std::error_code last_error() { return rtrs::from_errno(errno); }
 
 // The content of a descriptor, durable; closes it.
 std::error_code put(int fd, std::string_view text) {
-    std::error_code error;
-    while (!text.empty() && !error) {
-        const ssize_t written = ::write(fd, text.data(), text.size());
-        if (written > 0) {
-            text.remove_prefix(static_cast<std::size_t>(written));
-        } else if (written == 0 || errno != EINTR) {
-            error = written == 0 ? rtrs::from_errno(EIO) : last_error();
-        }
-    }
+    std::error_code error = rtrs::write_whole(fd, text);
     if (!error && ::fsync(fd) != 0) error = last_error();
     if (::close(fd) != 0 && !error) error = last_error();
     return error;
@@ -96,16 +88,7 @@ std::expected<std::string, std::error_code> StateFile::read() const {
     if (path_.empty()) return std::unexpected(rtrs::from_errno(ENOENT));
     const rtrs::Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file) return std::unexpected(last_error());
-    std::string text;
-    std::array<char, 4096> piece{};
-    std::error_code error;
-    for (ssize_t got = 1; got != 0 && !error;) {
-        got = ::read(file.get(), piece.data(), piece.size());
-        if (got > 0) text.append(piece.data(), static_cast<std::size_t>(got));
-        if (got < 0 && errno != EINTR) error = last_error();
-    }
-    if (error) return std::unexpected(error);
-    return text;
+    return rtrs::read_whole(file.get());
 }
 
 std::error_code StateFile::write() {

@@ -1,8 +1,8 @@
 #include "rnbd-server/storage/cache_epoch.h"
 
-#include <fstream>
 #include <string>
 
+#include "rtrs/base/boot_id.h"
 #include "rtrs/base/fnv1a.h"
 
 namespace rnbd {
@@ -15,10 +15,8 @@ std::uint64_t usable(std::uint64_t hash) noexcept {
 }  // namespace
 
 std::uint64_t machine_epoch() {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::string id;
-    if (!std::getline(file, id) || id.empty()) return 0;
-    return usable(rtrs::fnv1a(id));
+    const std::string id = rtrs::boot_id();
+    return id.empty() ? 0 : usable(rtrs::fnv1a(id));
 }
 
 std::uint64_t mix_epoch(std::uint64_t epoch, std::uint64_t value) noexcept {

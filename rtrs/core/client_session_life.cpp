@@ -253,7 +253,7 @@ void ClientSession::Inside::announce_link_if_ready() {
     }
     const bool waits = options.unsettled == ClientSessionOptions::Unsettled::session;
     if (exactly_once() && unsettled > 0 && waits) {
-        reason = "the server has not finished with requests that were given up";
+        reason = why_unsettled;
         return;
     }
     link_up = true;

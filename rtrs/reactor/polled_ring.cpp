@@ -1,20 +1,10 @@
 #include "rtrs/reactor/polled_ring.h"
 
-#include <cerrno>
-
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/reactor/enter_result.h"
 
 namespace rtrs {
-namespace {
-
-// A signal, or a kernel that is short of memory and takes the entries the next time.
-bool harmless(int result) noexcept {
-    return result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY ||
-           result == -ENOMEM;
-}
-
-}  // namespace
 
 PolledRing::~PolledRing() {
     if (open_) io_uring_queue_exit(&ring_);

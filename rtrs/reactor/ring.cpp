@@ -11,6 +11,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/reactor/enter_result.h"
 
 namespace rtrs {
 namespace {
@@ -26,22 +27,6 @@ constexpr unsigned file_workers_max = 1024;
 // include/uapi/linux/io_uring.h of Linux 6.15; Debian's headers are older.
 constexpr unsigned enter_no_iowait = 1U << 7;
 constexpr std::uint32_t feature_no_iowait = 1U << 17;
-
-// Results of io_uring_enter that are part of life: a signal, the timeout, or a kernel that is
-// short of memory and takes the entries the next time. All others are bugs of ours, among them
-// EEXIST (a second thread) and EBADR (a completion was lost).
-bool harmless(int result) noexcept {
-    switch (-result) {
-        case EINTR:
-        case ETIME:
-        case EAGAIN:
-        case EBUSY:
-        case ENOMEM:
-            return true;
-        default:
-            return result >= 0;
-    }
-}
 
 }  // namespace
 
@@ -125,7 +110,7 @@ void Ring::submit_and_wait(Duration wait, WaitsAs as) noexcept {
         const __kernel_timespec timeout = kernel_time(wait);
         result = enter(&timeout, flags);
     }
-    RTRS_ASSERT(harmless(result));
+    RTRS_ASSERT(harmless(result) || result == -ETIME);
 }
 
 // In place of io_uring_submit_and_wait_timeout(), which takes no flags: liburing's

@@ -125,6 +125,8 @@ std::string to_text(const Address& address) {
     return host + ":" + std::to_string(port);
 }
 
+std::string to_text(const sockaddr& address) { return to_text(copy_of(address)); }
+
 std::string local_address(int fd) { return name_of(fd, ::getsockname); }
 std::string remote_address(int fd) { return name_of(fd, ::getpeername); }
 

@@ -36,6 +36,7 @@ std::expected<Route, std::error_code> parse_route(std::string_view source,
 Address copy_of(const sockaddr& address) noexcept;
 // An IPv4 address that is mapped into IPv6 is printed as IPv4.
 std::string to_text(const Address& address);
+std::string to_text(const sockaddr& address);
 // The addresses of a socket; empty if it has none.
 std::string local_address(int fd);
 std::string remote_address(int fd);

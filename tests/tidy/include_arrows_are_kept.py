@@ -107,7 +107,8 @@ ROOMS = {
     # In C, as anybody would write them.
     "nbdkit/": {"may": []},
     "fio-engine/": {"may": ["fio-engine/"]},
-    "rnbdctl/": {"may": PROGRAM + ["rtrs/base/descriptor.h", "rtrs/base/instant.h", "rtrs/base/seconds.h", "daemon/config/", "rnbdctl/"],
+    "rnbdctl/": {"may": PROGRAM + ["rtrs/base/descriptor.h", "rtrs/base/instant.h", "rtrs/base/seconds.h", "rtrs/base/whole_file.h",
+                            "daemon/config/", "rnbdctl/"],
                  "never": ["spdlog/", "liburing"]},
     "rnbd-sysfs/": {"may": PROGRAM + ["rnbd-sysfs/"], "never": ["spdlog/", "liburing"]},
 }

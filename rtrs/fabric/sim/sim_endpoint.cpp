@@ -18,8 +18,7 @@ SimEndpoint::SimEndpoint(Connection& connection, SideIndex side, Domain& domain,
     if (const auto most = connection.world().options().send_queue_depth_max; most > 0) {
         options_.send_queue_depth = std::min(options_.send_queue_depth, most);
     }
-    RTRS_ASSERT(options.send_queue_depth >= 1 && options.send_queue_depth <= queue_depth_max);
-    RTRS_ASSERT(options.receive_queue_depth >= 1 && options.receive_queue_depth <= queue_depth_max);
+    RTRS_ASSERT(depths_valid(options));
     connection_.hold();
     connection_.attach(side, *this, process_);
 }

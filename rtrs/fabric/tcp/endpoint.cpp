@@ -8,20 +8,9 @@
 #include "rtrs/fabric/tcp/socket_options.h"
 
 namespace rtrs::tcp {
-namespace {
-
-bool valid(const EndpointOptions& depths) noexcept {
-    const auto in_range = [](std::uint32_t depth) {
-        return depth >= 1 && depth <= Endpoint::queue_depth_max;
-    };
-    return in_range(depths.send_queue_depth) && in_range(depths.receive_queue_depth);
-}
-
-}  // namespace
-
 std::expected<std::unique_ptr<TcpEndpoint>, std::error_code> TcpEndpoint::create(
     const Setup& setup) {
-    if (!valid(setup.depths)) return std::unexpected(from_errno(EINVAL));
+    if (!depths_valid(setup.depths)) return std::unexpected(from_errno(EINVAL));
     ReservedMemory read_memory(ReservedMemory::bytes_for<Read>(reads_max) +
                                ReservedMemory::bytes_for<Answer>(answers_max));
     if (read_memory.empty()) return std::unexpected(from_errno(ENOMEM));

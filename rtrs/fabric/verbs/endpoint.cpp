@@ -21,13 +21,6 @@ constexpr int rejected_by_consumer = 28;
 
 constexpr int resolve_timeout_ms = 2000;
 
-bool valid(const EndpointOptions& depths) noexcept {
-    const auto in_range = [](std::uint32_t depth) {
-        return depth >= 1 && depth <= Endpoint::queue_depth_max;
-    };
-    return in_range(depths.send_queue_depth) && in_range(depths.receive_queue_depth);
-}
-
 std::uint32_t sends_allowed(const DeviceLimits& limits, std::uint32_t wanted,
                             std::uint32_t revoke_places) noexcept {
     const std::uint32_t most = std::min(limits.work_requests_max, limits.completions_max / 2);
@@ -37,8 +30,6 @@ std::uint32_t sends_allowed(const DeviceLimits& limits, std::uint32_t wanted,
 std::uint32_t receives_allowed(const DeviceLimits& limits, std::uint32_t wanted) noexcept {
     return std::max(1u, std::min({wanted, limits.work_requests_max, limits.completions_max / 2}));
 }
-
-std::string text_of(const sockaddr* address) { return to_text(copy_of(*address)); }
 
 std::error_code error_of(const CmEvent& event) noexcept {
     if (event.status < 0) return from_errno(event.status);
@@ -60,7 +51,7 @@ std::error_code error_of(const CmEvent& event) noexcept {
 
 std::expected<std::unique_ptr<VerbsEndpoint>, std::error_code> VerbsEndpoint::create(
     const Setup& setup) {
-    if (!valid(setup.depths)) return std::unexpected(from_errno(EINVAL));
+    if (!depths_valid(setup.depths)) return std::unexpected(from_errno(EINVAL));
     if (const auto error = setup.engine->usable()) return std::unexpected(error);
     return std::unique_ptr<VerbsEndpoint>(new VerbsEndpoint(setup));
 }
@@ -178,8 +169,8 @@ void VerbsEndpoint::accept_now() {
     rdma_conn_param parameters = connection_parameters();
     if (rdma_accept(id_, &parameters) != 0) return fail(from_errno(ECONNRESET));
     connected_ = true;
-    local_address_ = text_of(rdma_get_local_addr(id_));
-    remote_address_ = text_of(rdma_get_peer_addr(id_));
+    local_address_ = to_text(*rdma_get_local_addr(id_));
+    remote_address_ = to_text(*rdma_get_peer_addr(id_));
     shorten_receiver_wait();
 }
 
@@ -291,8 +282,8 @@ void VerbsEndpoint::established(Bytes private_data) {
     if (state_ == State::established) return;  // a message was here before
     if (state_ == State::connecting) {
         connected_ = true;
-        local_address_ = text_of(rdma_get_local_addr(id_));
-        remote_address_ = text_of(rdma_get_peer_addr(id_));
+        local_address_ = to_text(*rdma_get_local_addr(id_));
+        remote_address_ = to_text(*rdma_get_peer_addr(id_));
         shorten_receiver_wait();
         private_bytes_ = std::min(private_data.size(), private_data_reply_max);
         std::ranges::copy(private_data.first(private_bytes_), private_data_.begin());

@@ -13,16 +13,14 @@ namespace {
 constexpr std::size_t reject_bytes_max = 148;
 constexpr int backlog = 1024;
 
-std::string text_of(const sockaddr* address) { return to_text(copy_of(*address)); }
-
 }  // namespace
 
 VerbsConnectRequest::VerbsConnectRequest(std::shared_ptr<Engine> engine, const CmEvent& request)
     : engine_(std::move(engine)),
       request_(request),
       id_(request.id),
-      local_address_(text_of(rdma_get_local_addr(id_))),
-      remote_address_(text_of(rdma_get_peer_addr(id_))) {
+      local_address_(to_text(*rdma_get_local_addr(id_))),
+      remote_address_(to_text(*rdma_get_peer_addr(id_))) {
     id_->context = static_cast<CmOwner*>(this);
     request_.private_bytes = static_cast<std::uint8_t>(
         std::min<std::size_t>(request.private_bytes, private_data_request_max));
