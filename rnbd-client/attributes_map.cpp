@@ -7,6 +7,7 @@
 
 #include "daemon/attributes/table.h"
 #include "daemon/config/common.h"
+#include "rtrs/base/host.h"
 
 namespace rnbd {
 namespace {
@@ -111,9 +112,9 @@ std::expected<MapOptions, AttributeError> MapOptions::parse(std::string_view tex
 }
 
 std::string configured_path(const AttributeAddress& address, int port) {
-    const bool six = address.destination.find(':') != std::string::npos;
-    return fmt::format("{}{}{}:{}", address.source, address.source.empty() ? "" : "@",
-                       six ? "[" + address.destination + "]" : address.destination, port);
+    const auto destination =
+        rtrs::join_host_port(address.destination, static_cast<std::uint16_t>(port));
+    return address.source.empty() ? destination : address.source + "@" + destination;
 }
 
 }  // namespace rnbd

@@ -1,10 +1,11 @@
 #include "daemon/attributes/values.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <cerrno>
 #include <charconv>
+
+#include "rtrs/base/host.h"
 
 namespace rnbd {
 namespace {
@@ -29,23 +30,18 @@ std::expected<Number, int> parse_digits(std::string_view digits, int base) noexc
 
 // A numeric address in its canonical form. "%eth0" of a link-local one stays.
 std::expected<std::string, int> parse_host(std::string_view text) {
+    using rtrs::IpVersion;
     if (text.starts_with("gid:")) {
-        in6_addr gid{};
-        const std::string address(text.substr(4));
-        const bool good = ::inet_pton(AF_INET6, address.c_str(), &gid) == 1;
+        const bool good = rtrs::canonical_host(text.substr(4), IpVersion::six).has_value();
         return std::unexpected(good ? ENODEV : EINVAL);
     }
     if (!text.starts_with("ip:")) return std::unexpected(EINVAL);
-    const std::string whole(text.substr(3));
-    const std::string address = whole.substr(0, whole.find('%'));
-    char canonical[INET6_ADDRSTRLEN];
-    in_addr four{};
-    in6_addr six{};
-    if (::inet_pton(AF_INET, whole.c_str(), &four) == 1) {
-        return ::inet_ntop(AF_INET, &four, canonical, sizeof canonical);
-    }
-    if (::inet_pton(AF_INET6, address.c_str(), &six) != 1) return std::unexpected(EINVAL);
-    return ::inet_ntop(AF_INET6, &six, canonical, sizeof canonical) + whole.substr(address.size());
+    const std::string_view whole = text.substr(3);
+    const std::string_view address = whole.substr(0, whole.find('%'));
+    if (auto four = rtrs::canonical_host(whole, IpVersion::four)) return std::move(*four);
+    auto six = rtrs::canonical_host(address, IpVersion::six);
+    if (!six) return std::unexpected(EINVAL);
+    return six->append(whole.substr(address.size()));
 }
 
 }  // namespace

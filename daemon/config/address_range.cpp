@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "rtrs/base/host.h"
+
 namespace rnbd {
 
 namespace {
@@ -64,8 +66,7 @@ std::optional<AddressRange> AddressRange::parse(std::string_view text) noexcept 
 }
 
 bool AddressRange::contains(std::string_view host) const noexcept {
-    if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
-        host = host.substr(1, host.size() - 2);
+    host = rtrs::without_brackets(host);
     // A link-local peer carries its interface ("fe80::1%eth0"); the range is about the address.
     host = host.substr(0, host.find('%'));
     const auto address = parse_address(host);

@@ -1,12 +1,13 @@
 #include "daemon/config/types.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <span>
+
+#include "rtrs/base/host.h"
 
 namespace rnbd {
 
@@ -65,16 +66,6 @@ std::string bounds_text(std::string_view what, const std::string& min, const std
     return fmt::format("{} from {} to {}", what, min, max);
 }
 
-// Host without brackets -> its canonical text, or empty.
-std::optional<std::string> canonical_host(const std::string& host, int family) {
-    unsigned char binary[16];
-    char text[INET6_ADDRSTRLEN];
-    if (host.find('\0') != std::string::npos || ::inet_pton(family, host.c_str(), binary) != 1 ||
-        ::inet_ntop(family, binary, text, sizeof text) == nullptr)
-        return std::nullopt;
-    return text;
-}
-
 }  // namespace
 
 std::optional<std::int64_t> parse_integer(std::string_view text) noexcept {
@@ -107,21 +98,11 @@ std::optional<rtrs::Duration> parse_duration(std::string_view text) noexcept {
 }
 
 std::optional<std::string> parse_address(std::string_view text, PortZero port_zero) {
-    const auto colon = text.rfind(':');
-    if (colon == std::string_view::npos) return std::nullopt;
-    const std::string_view port_text = text.substr(colon + 1);
-    std::uint16_t port = 0;
-    const auto [end, error] =
-        std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
-    if (error != std::errc{} || end != port_text.data() + port_text.size()) return std::nullopt;
-    if (port == 0 && port_zero == PortZero::refused) return std::nullopt;
-    std::string_view host = text.substr(0, colon);
-    const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
-    if (bracketed) host = host.substr(1, host.size() - 2);
-    const auto canonical = canonical_host(std::string(host), bracketed ? AF_INET6 : AF_INET);
+    const auto parts = rtrs::split_host_port(text);
+    if (!parts || (parts->port == 0 && port_zero == PortZero::refused)) return std::nullopt;
+    const auto canonical = rtrs::canonical_host(parts->host, parts->version());
     if (!canonical) return std::nullopt;
-    return bracketed ? fmt::format("[{}]:{}", *canonical, port)
-                     : fmt::format("{}:{}", *canonical, port);
+    return rtrs::join_host_port(*canonical, parts->port);
 }
 
 bool addresses_overlap(std::string_view one, std::string_view other) noexcept {
@@ -139,9 +120,7 @@ std::optional<PathAddresses> parse_path_addresses(std::string_view text) {
     if (const auto at = text.find('@'); at != std::string_view::npos) {
         std::string_view host = text.substr(0, at);
         // Brackets are not needed, there is no port; but they are natural beside those of HOST.
-        if (host.size() > 2 && host.front() == '[' && host.back() == ']' &&
-            host.find(':') != std::string_view::npos)
-            host = host.substr(1, host.size() - 2);
+        if (host.contains(':')) host = rtrs::without_brackets(host);
         auto source = config_host().parse(host);
         if (!source) return std::nullopt;
         path.source = std::move(*source);
@@ -262,9 +241,8 @@ ConfigType<std::string> config_address(PortZero port_zero) {
 ConfigType<std::string> config_host() {
     return {"a numeric IPv4 or IPv6 address without port",
             [](std::string_view text) -> std::optional<std::string> {
-                const std::string host(text);
-                const int family = host.find(':') == std::string::npos ? AF_INET : AF_INET6;
-                return canonical_host(host, family);
+                return rtrs::canonical_host(
+                    text, text.contains(':') ? rtrs::IpVersion::six : rtrs::IpVersion::four);
             }};
 }
 

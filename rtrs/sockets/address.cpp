@@ -4,10 +4,10 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
-#include <charconv>
 #include <cstring>
 
 #include "rtrs/base/error.h"
+#include "rtrs/base/host.h"
 
 namespace rtrs {
 namespace {
@@ -67,25 +67,16 @@ std::string name_of(int fd, GetName get_name) {
 }  // namespace
 
 std::expected<Address, std::error_code> parse_address(std::string_view text) {
-    const auto colon = text.rfind(':');
-    if (colon == std::string_view::npos) return invalid;
-    const std::string_view digits = text.substr(colon + 1);
-    std::uint16_t port = 0;
-    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-    if (failure != std::errc{} || end != digits.data() + digits.size()) return invalid;
-    const std::string_view host = text.substr(0, colon);
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-        return parse_ipv6(std::string(host.substr(1, host.size() - 2)), port);
-    }
-    return parse_ipv4(std::string(host), port);
+    const auto parts = split_host_port(text);
+    if (!parts) return invalid;
+    const std::string host(parts->host);
+    return parts->bracketed ? parse_ipv6(host, parts->port) : parse_ipv4(host, parts->port);
 }
 
 std::expected<Address, std::error_code> parse_host(std::string_view text) {
-    if (text.size() > 2 && text.front() == '[' && text.back() == ']') {
-        return parse_ipv6(std::string(text.substr(1, text.size() - 2)), 0);
-    }
-    if (text.find(':') != std::string_view::npos) return parse_ipv6(std::string(text), 0);
-    return parse_ipv4(std::string(text), 0);
+    const std::string host(without_brackets(text));
+    const bool six = host.size() != text.size() || host.contains(':');
+    return six ? parse_ipv6(host, 0) : parse_ipv4(host, 0);
 }
 
 std::expected<Route, std::error_code> parse_route(std::string_view source,

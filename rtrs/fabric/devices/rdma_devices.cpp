@@ -1,65 +1,21 @@
 #include "rtrs/rdma_devices.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 
 #include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/host.h"
 #include "rtrs/base/pages.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs {
 namespace {
-
-struct SocketAddress {
-    sockaddr_storage storage{};
-    socklen_t bytes = 0;
-    sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-std::optional<SocketAddress> parse(const std::string& text) {
-    const auto colon = text.rfind(':');
-    if (colon == std::string::npos) return std::nullopt;
-    std::string host = text.substr(0, colon);
-    std::uint16_t port = 0;
-    std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
-    SocketAddress address;
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-        auto* six = reinterpret_cast<sockaddr_in6*>(&address.storage);
-        six->sin6_family = AF_INET6;
-        six->sin6_port = htons(port);
-        host = host.substr(1, host.size() - 2);
-        address.bytes = sizeof *six;
-        if (::inet_pton(AF_INET6, host.c_str(), &six->sin6_addr) != 1) return std::nullopt;
-        return address;
-    }
-    auto* four = reinterpret_cast<sockaddr_in*>(&address.storage);
-    four->sin_family = AF_INET;
-    four->sin_port = htons(port);
-    address.bytes = sizeof *four;
-    if (::inet_pton(AF_INET, host.c_str(), &four->sin_addr) != 1) return std::nullopt;
-    return address;
-}
-
-std::string host_of(const SocketAddress& address) {
-    char text[INET6_ADDRSTRLEN] = "";
-    if (address.storage.ss_family == AF_INET6) {
-        const auto* six = reinterpret_cast<const sockaddr_in6*>(&address.storage);
-        ::inet_ntop(AF_INET6, &six->sin6_addr, text, sizeof text);
-    } else {
-        const auto* four = reinterpret_cast<const sockaddr_in*>(&address.storage);
-        ::inet_ntop(AF_INET, &four->sin_addr, text, sizeof text);
-    }
-    return text;
-}
 
 // A file of RDMA's that this process may not open: libraries take that for no device. Empty: none.
 std::string closed_file() {
@@ -89,15 +45,13 @@ RdmaDevices::Error refusal(const std::string& host, std::error_code error) {
 }  // namespace
 
 std::expected<std::string, std::error_code> source_towards(const std::string& destination) {
-    auto to = parse(destination);
-    if (!to) return std::unexpected(from_errno(EINVAL));
-    const Descriptor socket(::socket(to->storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (!socket) return std::unexpected(from_errno(errno));
-    SocketAddress own;
-    own.bytes = sizeof own.storage;
-    const bool known = ::connect(socket.get(), to->get(), to->bytes) == 0 &&
-                       ::getsockname(socket.get(), own.get(), &own.bytes) == 0;
-    if (!known) return std::unexpected(from_errno(errno));
+    const auto to = parse_address(destination);
+    if (!to) return std::unexpected(to.error());
+    const Descriptor socket(::socket(to->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket || ::connect(socket.get(), to->get(), to->bytes) != 0)
+        return std::unexpected(from_errno(errno));
+    const std::string own = local_address(socket.get());
+    if (own.empty()) return std::unexpected(from_errno(errno));
     return host_of(own);
 }
 

@@ -1,50 +1,29 @@
 #include "rtrs/fabric/sim/sim_fabric.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/host.h"
 #include "rtrs/fabric/sim/sim_connection.h"
 
 namespace rtrs::sim {
 
-std::string SocketAddress::text() const {
-    const bool six = host.find(':') != std::string::npos;
-    return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
+std::string SocketAddress::text() const { return join_host_port(host, port); }
 
 std::string parse_host(const std::string& text) {
-    std::string host = text;
-    const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
-    if (brackets) host = host.substr(1, host.size() - 2);
-    std::array<unsigned char, 16> binary{};
-    std::array<char, INET6_ADDRSTRLEN> normal{};
-    for (const int family : {AF_INET, AF_INET6}) {
-        if (family == AF_INET && brackets) continue;
-        if (inet_pton(family, host.c_str(), binary.data()) != 1) continue;
-        inet_ntop(family, binary.data(), normal.data(), normal.size());
-        return normal.data();
-    }
-    return {};
+    const std::string_view host = without_brackets(text);
+    const bool bracketed = host.size() != text.size();
+    const auto four = bracketed ? std::nullopt : canonical_host(host, IpVersion::four);
+    return four ? *four : canonical_host(host, IpVersion::six).value_or("");
 }
 
 std::optional<SocketAddress> parse_address(const std::string& text) {
-    const std::size_t colon = text.rfind(':');
-    if (colon == std::string::npos) return std::nullopt;
-    const std::string host = text.substr(0, colon);
-    // An IPv6 address needs its brackets, else its last group would pass for a port.
-    if (host.find(':') != std::string::npos && host.front() != '[') return std::nullopt;
-    SocketAddress address{.host = parse_host(host)};
-    const char* begin = text.data() + colon + 1;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(begin, end, address.port);
-    if (address.host.empty() || begin == end || stop != end || error != std::errc{}) {
-        return std::nullopt;
-    }
-    return address;
+    const auto parts = split_host_port(text);
+    if (!parts) return std::nullopt;
+    auto host = canonical_host(parts->host, parts->version());
+    if (!host) return std::nullopt;
+    return SocketAddress{.host = std::move(*host), .port = parts->port};
 }
 
 // --- ProcessClock

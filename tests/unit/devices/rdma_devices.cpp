@@ -120,4 +120,5 @@ TEST_CASE("rdma devices: the source of a destination") {
     CHECK(source_towards("127.0.0.1:9") == "127.0.0.1");
     CHECK(source_towards("[::1]:9").value_or("::1") == "::1");
     CHECK_FALSE(source_towards("127.0.0.1"));
+    CHECK_FALSE(source_towards("127.0.0.1:port"));
 }
