@@ -91,7 +91,7 @@ int rnbd_session_on_event(rnbd_session *session, rnbd_event_fn event, void *cont
  * the loop does not sleep before. In a session without a thread rests is always 1. */
 int rnbd_session_on_turn(rnbd_session *session, rnbd_turn_fn turn, void *context);
 /* path: "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT". Before or after the start. Adding a path that
- * was given up (reconnect-attempts) makes the session dial it again. */
+ * was given up (max-reconnect-attempts) makes the session dial it again. */
 int rnbd_session_add_path(rnbd_session *session, const char *path);
 int rnbd_session_remove_path(rnbd_session *session, const char *path);
 int rnbd_session_start(rnbd_session *session);

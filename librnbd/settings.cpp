@@ -37,7 +37,7 @@ ConfigType<bool> on_or_off() {
             }};
 }
 
-// In the order of librnbd(3).
+// In the order of librnbd(3), with the names of rnbd-client.yaml(5) where that has them.
 constexpr Row rows[] = {
     {"name", [](Settings& s,
                 std::string_view v) { return read(config_session_name(), v, s.session.name); }},
@@ -46,7 +46,7 @@ constexpr Row rows[] = {
          return read(config_integer<std::uint32_t>(1, rtrs::limits::io_connections_max), v,
                      s.session.io_connections);
      }},
-    {"path-policy",
+    {"policy",
      [](Settings& s, std::string_view v) -> Applied {
          const auto policy = rtrs::parse_path_policy(v);
          if (!policy) {
@@ -80,7 +80,7 @@ constexpr Row rows[] = {
      }},
     {"fail-fast-time",
      [](Settings& s, std::string_view v) {
-         return read(config_duration_or_forever(0s, 24h * 365), v, s.session.fail_fast_time);
+         return read(config_duration_or_never(0s, 24h * 365), v, s.session.fail_fast_time);
      }},
     {"connect-timeout",
      [](Settings& s, std::string_view v) {
@@ -96,7 +96,7 @@ constexpr Row rows[] = {
      [](Settings& s, std::string_view v) {
          const auto set = read(config_duration(20ms, 1h), v, s.session.heartbeat_timeout);
          if (!set) return set;
-         s.session.probe_timeout = s.session.heartbeat_timeout / 4;
+         if (!s.probe_timeout_said) s.session.probe_timeout = s.session.heartbeat_timeout / 4;
          if (!s.heartbeat_interval_said) {
              s.session.heartbeat_interval =
                  rtrs::heartbeat_interval_beside(s.session.heartbeat_timeout);
@@ -107,6 +107,12 @@ constexpr Row rows[] = {
      [](Settings& s, std::string_view v) {
          return read(config_duration(10ms, 1h), v, s.session.request_deadline);
      }},
+    {"probe-timeout",
+     [](Settings& s, std::string_view v) {
+         const auto set = read(config_duration(5ms, 1h), v, s.session.probe_timeout);
+         if (set) s.probe_timeout_said = true;
+         return set;
+     }},
     {"reconnect-delay-min",
      [](Settings& s, std::string_view v) {
          return read(config_duration(1ms, 1h), v, s.session.reconnect_delay_min);
@@ -115,16 +121,9 @@ constexpr Row rows[] = {
      [](Settings& s, std::string_view v) {
          return read(config_duration(1ms, 1h), v, s.session.reconnect_delay_max);
      }},
-    {"reconnect-attempts",
-     [](Settings& s, std::string_view v) -> Applied {
-         if (v == "forever") {
-             s.session.reconnect_attempts_max.reset();
-             return {};
-         }
-         auto set = read(config_integer<std::uint32_t>(0, reconnect_attempts_max), v,
-                         s.session.reconnect_attempts_max);
-         if (!set) set.error() += ", or forever";
-         return set;
+    {"max-reconnect-attempts",
+     [](Settings& s, std::string_view v) {
+         return read(config_reconnect_attempts(), v, s.session.reconnect_attempts_max);
      }},
     {"close-time",
      [](Settings& s, std::string_view v) {
@@ -192,6 +191,9 @@ std::expected<void, std::string> Settings::check() const {
     if (paths.empty()) return std::unexpected("there is no path to a server");
     if (session.heartbeat_timeout < 2 * session.heartbeat_interval) {
         return std::unexpected("heartbeat-timeout: it is less than twice heartbeat-interval");
+    }
+    if (session.probe_timeout > session.heartbeat_timeout) {
+        return std::unexpected("probe-timeout: it is more than heartbeat-timeout");
     }
     if (session.reconnect_delay_min > session.reconnect_delay_max) {
         return std::unexpected("reconnect-delay-min: it is more than reconnect-delay-max");

@@ -32,6 +32,7 @@ enum class Thread : std::uint8_t { none, own };
 struct Settings {
     rtrs::ClientSessionOptions session;    // its paths are not used
     bool heartbeat_interval_said = false;  // if not, the interval is derived from the timeout
+    bool probe_timeout_said = false;       // the same
     std::vector<PathSetting> paths;
     bool data_checksum = true;
     std::optional<rtrs::Duration> busy_poll;

@@ -28,19 +28,6 @@ struct Seen {
     std::set<std::string> addresses;
 };
 
-ConfigType<std::optional<std::uint32_t>> config_attempts() {
-    using Result = std::optional<std::optional<std::uint32_t>>;
-    return {fmt::format("an integer from 0 to {}, or forever (-1)", reconnect_attempts_max),
-            [](std::string_view text) -> Result {
-                if (text == "forever") return Result(std::in_place, std::nullopt);
-                const auto value = parse_integer(text);
-                if (!value || *value < -1 || *value > reconnect_attempts_max) return std::nullopt;
-                if (*value == -1) return Result(std::in_place, std::nullopt);
-                return Result(std::in_place, static_cast<std::uint32_t>(*value));
-            },
-            {"forever"}};
-}
-
 std::optional<NbdAddress> parse_nbd_address(std::string_view text) {
     if (text.starts_with("unix:")) {
         const auto path = config_socket_path().parse(text.substr(5));
@@ -81,19 +68,6 @@ auto config_names(const Names& names) {
 }
 
 // "never" is an empty optional.
-ConfigType<std::optional<rtrs::Duration>> config_fail_fast() {
-    using Result = std::optional<std::optional<rtrs::Duration>>;
-    const auto finite = config_duration(0s, 24h * 365);
-    return {finite.expected + ", or never",
-            [finite](std::string_view text) -> Result {
-                if (text == "never") return Result(std::in_place, std::nullopt);
-                const auto value = finite.parse(text);
-                if (!value) return std::nullopt;
-                return Result(std::in_place, *value);
-            },
-            {"never"}};
-}
-
 bool is_six(const std::string& host) noexcept { return host.find(':') != std::string::npos; }
 
 const char* word_of(ClientConfig::Path::Fabric fabric) noexcept {
@@ -145,7 +119,7 @@ void read_path(const ConfigValue& item, ClientConfig::Session& session) {
 
 void read_waiting(ConfigMap& map, ClientConfig::Session& session) {
     map.optional("hold_time", config_duration_or_forever(0s, 24h * 365), session.hold_time);
-    map.optional("fail_fast_time", config_fail_fast(), session.fail_fast_time);
+    map.optional("fail_fast_time", config_duration_or_never(0s, 24h * 365), session.fail_fast_time);
     if (session.hold_time && session.fail_fast_time && *session.fail_fast_time > *session.hold_time)
         map.error("fail_fast_time",
                   "found more than hold_time, after which everything fails, expected at most that");
@@ -186,7 +160,8 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
                           [&](const ConfigValue& path) { read_path(path, session); });
         map.optional("policy", config_names(rtrs::path_policy_names), session.policy);
         read_waiting(map, session);
-        map.optional("max_reconnect_attempts", config_attempts(), session.max_reconnect_attempts);
+        map.optional("max_reconnect_attempts", config_reconnect_attempts(),
+                     session.max_reconnect_attempts);
         read_reconnect_delay(map, session);
         map.optional("connect_timeout", config_duration(10ms, 10min), session.connect_timeout);
         read_heartbeat(map, session.heartbeat_interval, session.heartbeat_timeout);

@@ -66,6 +66,21 @@ std::string bounds_text(std::string_view what, const std::string& min, const std
     return fmt::format("{} from {} to {}", what, min, max);
 }
 
+// An empty optional stands for the word.
+ConfigType<std::optional<rtrs::Duration>> duration_or(std::string_view word, rtrs::Duration min,
+                                                      rtrs::Duration max) {
+    using Result = std::optional<std::optional<rtrs::Duration>>;
+    const auto finite = config_duration(min, max);
+    return {fmt::format("{}, or {}", finite.expected, word),
+            [finite, word](std::string_view text) -> Result {
+                if (text == word) return Result(std::in_place, std::nullopt);
+                const auto value = finite.parse(text);
+                if (!value) return std::nullopt;
+                return Result(std::in_place, *value);
+            },
+            {std::string(word)}};
+}
+
 }  // namespace
 
 std::optional<std::int64_t> parse_integer(std::string_view text) noexcept {
@@ -221,14 +236,23 @@ ConfigType<rtrs::Duration> config_duration(rtrs::Duration min, rtrs::Duration ma
 
 ConfigType<std::optional<rtrs::Duration>> config_duration_or_forever(rtrs::Duration min,
                                                                      rtrs::Duration max) {
-    using Result = std::optional<std::optional<rtrs::Duration>>;
-    const auto finite = config_duration(min, max);
-    return {finite.expected + ", or forever",
-            [finite](std::string_view text) -> Result {
+    return duration_or("forever", min, max);
+}
+
+ConfigType<std::optional<rtrs::Duration>> config_duration_or_never(rtrs::Duration min,
+                                                                   rtrs::Duration max) {
+    return duration_or("never", min, max);
+}
+
+ConfigType<std::optional<std::uint32_t>> config_reconnect_attempts() {
+    using Result = std::optional<std::optional<std::uint32_t>>;
+    return {fmt::format("an integer from 0 to {}, or forever (-1)", reconnect_attempts_max),
+            [](std::string_view text) -> Result {
                 if (text == "forever") return Result(std::in_place, std::nullopt);
-                const auto value = finite.parse(text);
-                if (!value) return std::nullopt;
-                return Result(std::in_place, *value);
+                const auto value = parse_integer(text);
+                if (!value || *value < -1 || *value > reconnect_attempts_max) return std::nullopt;
+                if (*value == -1) return Result(std::in_place, std::nullopt);
+                return Result(std::in_place, static_cast<std::uint32_t>(*value));
             },
             {"forever"}};
 }

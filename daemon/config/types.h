@@ -71,6 +71,11 @@ ConfigType<rtrs::Duration> config_duration(rtrs::Duration min, rtrs::Duration ma
 // "forever" is an empty optional.
 ConfigType<std::optional<rtrs::Duration>> config_duration_or_forever(rtrs::Duration min,
                                                                      rtrs::Duration max);
+// The same for "never".
+ConfigType<std::optional<rtrs::Duration>> config_duration_or_never(rtrs::Duration min,
+                                                                   rtrs::Duration max);
+// 0..reconnect_attempts_max; "forever" and -1 are an empty optional.
+ConfigType<std::optional<std::uint32_t>> config_reconnect_attempts();
 ConfigType<std::string> config_address(PortZero port_zero);
 // A numeric host without port.
 ConfigType<std::string> config_host();

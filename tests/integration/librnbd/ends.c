@@ -278,7 +278,7 @@ static void a_refusal_ends_with_the_link(void) {
 static void who_waits_in_vain_is_told(void) {
     rnbd_session *session = fresh(NOBODY);
     rnbd_volume *volume, *late;
-    EXPECT(0, rnbd_session_set(session, "reconnect-attempts", "1"));
+    EXPECT(0, rnbd_session_set(session, "max-reconnect-attempts", "1"));
     EXPECT(0, rnbd_session_start(session));
     EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
     EXPECT(-ECONNABORTED, rnbd_volume_wait(volume, -1));

@@ -64,6 +64,13 @@ static void wrong_settings(void) {
     /* As in the configuration of rnbd-client. */
     EXPECT(-EINVAL, rnbd_session_set(session, "heartbeat-timeout", "2h"));
     EXPECT(0, rnbd_session_set(session, "heartbeat-timeout", "1h"));
+    EXPECT(0, rnbd_session_set(session, "policy", "min-latency"));
+    EXPECT(-EINVAL, rnbd_session_set(session, "fail-fast-time", "forever"));
+    SAYS(rnbd_session_error(session), "fail-fast-time: found \"forever\", expected a duration");
+    EXPECT(0, rnbd_session_set(session, "fail-fast-time", "never"));
+    EXPECT(-EINVAL, rnbd_session_set(session, "max-reconnect-attempts", "-2"));
+    SAYS(rnbd_session_error(session), "from 0 to 1000000, or forever (-1)");
+    EXPECT(0, rnbd_session_set(session, "max-reconnect-attempts", "forever"));
     EXPECT(-EINVAL, rnbd_session_set(session, "name", "a/b"));
     EXPECT(-EINVAL, rnbd_session_set(session, "name", NULL));
     EXPECT(-EINVAL, rnbd_session_add_path(session, "localhost:1234"));
@@ -97,7 +104,11 @@ static void wrong_settings(void) {
 
 static void short_timeout(void) {
     rnbd_session *session = fresh("host-a", "127.0.0.1:1");
+    EXPECT(0, rnbd_session_set(session, "probe-timeout", "21ms"));
     EXPECT(0, rnbd_session_set(session, "heartbeat-timeout", "20ms"));
+    EXPECT(-EINVAL, rnbd_session_start(session));
+    SAYS(rnbd_session_error(session), "probe-timeout: it is more than heartbeat-timeout");
+    EXPECT(0, rnbd_session_set(session, "probe-timeout", "20ms"));
     /* The interval goes by it. */
     EXPECT(0, rnbd_session_start(session));
     EXPECT(0, rnbd_session_free(session));
