@@ -6,6 +6,9 @@
  *
  * RESULTS: functions that return int return 0 on success (rnbd_session_fd() returns a descriptor),
  * else a negative errno; rnbd_session_error() or rnbd_volume_error() then describes the error.
+ * Beside the errors that a function's comment lists: -EINVAL (an argument is NULL or is not
+ * understood), -ENOTCONN (the session was not started), -EPERM (called from a thread that may not,
+ * as THREAD says, or in a child of fork), -ENOMEM.
  *
  * THREAD: a session without a thread of its own may be used only by the thread that started it, and
  * everything happens inside rnbd_session_process(). With the setting `thread` the session's loop
@@ -77,32 +80,44 @@ typedef int (*rnbd_turn_fn)(void *context, int rests);
 
 /* The session belongs to the program until it calls rnbd_session_free(). */
 int rnbd_session_new(rnbd_session **session);
-/* set and on_event are called before the start. The library copies all strings that a program
- * passes. */
+/* set and on_event are called before the start, else -EBUSY. The library copies all strings that a
+ * program passes. Keys and values: librnbd(3); -EINVAL: not one of them. */
 int rnbd_session_set(rnbd_session *session, const char *key, const char *value);
 int rnbd_session_on_event(rnbd_session *session, rnbd_event_fn event, void *context);
-/* Call it before the start. `turn` is called once after all request callbacks of one turn of the
- * loop, if there were any. A program that passes answers on to other threads wakes those threads in
- * `turn`: a thread that is woken in each callback may take the processor from the loop, which has
- * more answers.
+/* Call it before the start, else -EBUSY. `turn` is called once after all request callbacks of one
+ * turn of the loop, if there were any. A program that passes answers on to other threads wakes
+ * those threads in `turn`: a thread that is woken in each callback may take the processor from the
+ * loop, which has more answers.
  *
  * `turn` may leave a thread that has only few of its answers waiting for more, and return 1. Then
  * it is called after the next turn in any case, with rests = 1 if that turn brought no answers, and
  * the loop does not sleep before. In a session without a thread rests is always 1. */
 int rnbd_session_on_turn(rnbd_session *session, rnbd_turn_fn turn, void *context);
 /* path: "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT". Before or after the start. Adding a path that
- * was given up (max-reconnect-attempts) makes the session dial it again. */
+ * was given up (max-reconnect-attempts) makes the session dial it again. -EEXIST (it is there, and
+ * was not given up), -ENOSPC (128 paths are), -EADDRINUSE (another session on this machine has the
+ * name at that address), -ENODEV (no such RDMA device), -EOPNOTSUPP (built without RDMA),
+ * -ESHUTDOWN (the session is closing). */
 int rnbd_session_add_path(rnbd_session *session, const char *path);
+/* Requests of the path go on over another one. Before or after the start. -ENOENT (the session has
+ * no such path), -EBUSY (it is the last one, after the start), -ESHUTDOWN (the session is closing).
+ */
 int rnbd_session_remove_path(rnbd_session *session, const char *path);
+/* Begins to connect; events tell what comes of it. -EINVAL (no name or path was set, or settings
+ * contradict each other), -EBUSY (it was started), -EADDRINUSE, -ENODEV (as for
+ * rnbd_session_add_path()), -EAGAIN (no thread), -ENOMEM, -EMFILE, -ENOSYS, -EPERM (no io_uring).
+ */
 int rnbd_session_start(rnbd_session *session);
 /* The descriptor is readable when rnbd_session_process() has something to do. It belongs to the
- * session. */
+ * session. -EINVAL: the session has a thread of its own. */
 int rnbd_session_fd(rnbd_session *session);
 /* timeout_ms: 0: do not wait; -1: wait as long as it takes. Without a thread of its own, a session
- * sends and receives only inside this function. */
+ * sends and receives only inside this function. -EINVAL (the session has one), -EDEADLK (called in
+ * a callback), -ESHUTDOWN (the session has closed). */
 int rnbd_session_process(rnbd_session *session, int timeout_ms);
 /* done (may be NULL) is called when everything has finished. The handles of the volumes stay valid
- * until the session is freed, and RNBD_IS_OPEN is no more among their flags. */
+ * until the session is freed, and RNBD_IS_OPEN is no more among their flags. -EALREADY: it was
+ * called before. */
 int rnbd_session_close(rnbd_session *session, rnbd_done_fn done, void *context);
 /* Closes the session, waits for the end, and frees the session and its volumes. If the call fails,
  * nothing is freed: -EBUSY (buffers were not put back), -EDEADLK (called in a callback), -EPERM
@@ -122,16 +137,21 @@ enum rnbd_open_flags {
 
 /* Begins to open a volume. flags: enum rnbd_open_flags. Until the volume is open for the first
  * time, requests are refused (-ENOTCONN); after that they wait whenever it is not open. If the call
- * fails, *volume is NULL. */
+ * fails, *volume is NULL: -EEXIST (the session has it open, or still closes it), -ESHUTDOWN (the
+ * session is closing). */
 int rnbd_volume_open(rnbd_session *session, const char *name, unsigned flags, rnbd_volume **volume);
 /* Waits until the volume is open, or the server has refused it. timeout_ms: as in
  * rnbd_session_process(). A refusal from before the call is not returned while there is time: the
  * library asks the server again by itself, at most two seconds later. When the time is over, or if
- * timeout_ms is 0, the newest refusal is returned. */
+ * timeout_ms is 0, the newest refusal is returned: the server's errno, as -ENOENT, -EACCES, -EPERM,
+ * -EBUSY, -EMEDIUMTYPE or -ESTALE. -ETIMEDOUT (no answer), -ECONNABORTED, -ECONNREFUSED (nobody is
+ * asked any more), -ESHUTDOWN (it is closing), -EDEADLK (called in a callback). */
 int rnbd_volume_wait(rnbd_volume *volume, int timeout_ms);
 /* done (may be NULL) is called after the callbacks of the volume's requests. The program must not
- * use the handle after this call. */
+ * use the handle after this call. Requests that are not at the server yet fail with -ESHUTDOWN; the
+ * call itself, if the session is closing, which closes it. */
 int rnbd_volume_close(rnbd_volume *volume, rnbd_done_fn done, void *context);
+/* As rnbd_session_error(), for the functions that take the volume. */
 const char *rnbd_volume_error(rnbd_volume *volume);
 
 enum rnbd_volume_flags {
@@ -156,12 +176,19 @@ struct rnbd_volume_info {
     uint64_t losses; /* how often the server lost acknowledged writes; a flush fails for each */
 };
 
-/* info_bytes: sizeof(struct rnbd_volume_info), as compiled into the program. */
+/* info_bytes: sizeof(struct rnbd_volume_info), as compiled into the program. The struct may grow at
+ * its end: an older program is told what it knows, and what an older library does not know is 0.
+ * -ENOTCONN: the volume was never open. */
 int rnbd_volume_get_info(rnbd_volume *volume, struct rnbd_volume_info *info, size_t info_bytes);
 
-/* --- Requests. `done` is called exactly once for each request that was accepted, that is, for
- * which the function returned 0. Offsets and sizes are in bytes, and multiples of block_bytes;
- * flags: enum rnbd_request_flags. */
+/* --- Requests. `done`, which must not be NULL, is called exactly once for each request that was
+ * accepted, that is, for which the function returned 0. Offsets and sizes are in bytes, and
+ * multiples of block_bytes; flags: enum rnbd_request_flags.
+ *
+ * Refused: -ENOTCONN (the volume was never open), -EINVAL (not whole blocks within the volume, a
+ * flag that the operation does not know), -EROFS, -EOPNOTSUPP (the volume cannot), -EBUSY (the
+ * buffer has a request under way), -ESHUTDOWN (the volume is closing). What `done` may be told:
+ * librnbd(3). */
 
 enum rnbd_request_flags {
     RNBD_FUA = 1,      /* writes, discards, zeroes: done only when it is on stable storage */
@@ -175,7 +202,10 @@ int rnbd_readv(rnbd_volume *volume, const struct iovec *iov, int iov_count, uint
                unsigned flags, rnbd_done_fn done, void *context);
 int rnbd_writev(rnbd_volume *volume, const struct iovec *iov, int iov_count, uint64_t offset,
                 unsigned flags, rnbd_done_fn done, void *context);
+/* What was answered before is on stable storage when it is done. It fails once for each of
+ * rnbd_volume_info.losses. */
 int rnbd_flush(rnbd_volume *volume, rnbd_done_fn done, void *context);
+/* Gives the space back; what the range holds then is undefined. Needs RNBD_HAS_DISCARD. */
 int rnbd_discard(rnbd_volume *volume, uint64_t offset, uint64_t bytes, unsigned flags,
                  rnbd_done_fn done, void *context);
 int rnbd_write_zeroes(rnbd_volume *volume, uint64_t offset, uint64_t bytes, unsigned flags,
@@ -205,7 +235,9 @@ int rnbd_get_extents(rnbd_volume *volume, uint64_t offset, uint64_t bytes, rnbd_
 
 /* --- Buffers: for requests without a copy. Each takes one of the session's queue_depth slots. */
 
-/* The buffer belongs to the program until it is put. If the call fails, *buffer is NULL. */
+/* The buffer belongs to the program until it is put. If the call fails, *buffer is NULL: -EAGAIN
+ * (requests have all others), -ENOBUFS (the program has), -ENOTCONN (no path was up yet),
+ * -ESHUTDOWN (the session is closing). */
 int rnbd_buffer_get(rnbd_session *session, rnbd_buffer **buffer);
 /* The address is page aligned, and stays the same until the buffer is put. */
 void *rnbd_buffer_data(rnbd_buffer *buffer);
