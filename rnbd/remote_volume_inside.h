@@ -64,6 +64,11 @@ struct RemoteVolume::Inside {
     std::string wrong_with(const std::expected<OpenResponse, ParseError>& parsed,
                            std::size_t bytes) const;
     void open_answered(std::error_code error, rtrs::Bytes response);
+    void answered_while_closing(std::error_code error, rtrs::Bytes response);
+    std::error_code accept(rtrs::Bytes response);
+    bool become_another_writer();
+    void open_refused(std::error_code error);
+    rtrs::Duration retry_delay(std::error_code error) const;
     bool usable(const OpenResponse& response) const;
     bool is_another(const MediumId& found) const noexcept;
     bool blocks_fit(std::uint32_t bytes) const noexcept;

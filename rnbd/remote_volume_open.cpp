@@ -170,18 +170,9 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     asking = false;
     blocks_refused = 0;
     // ENODEV may be the answer for a volume that is open at the server and whose storage is gone.
-    const bool refused = error && !unanswered(error) && error != std::errc::no_such_device;
-    if (refused) maybe_open_at_server = false;
-    if (closing) {
-        const auto parsed =
-            error ? std::unexpected(ParseError::too_short) : OpenResponse::parse(response);
-        if (parsed) {
-            device_id = parsed->device_id;
-            open_at_server = session.ready;
-            session.id_was_given(device_id, this);
-        }
-        return close_if_idle();
-    }
+    const bool not_open = error && !unanswered(error) && error != std::errc::no_such_device;
+    if (not_open) maybe_open_at_server = false;
+    if (closing) return answered_while_closing(error, response);
     if (unanswered(error)) {
         // If the link was lost, the next link_ready() asks again. If another path is left, ask
         // soon.
@@ -189,49 +180,83 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
         return;
     }
     if (!error) {
-        const auto parsed = OpenResponse::parse(response);
-        if (parsed) session.id_was_given(parsed->device_id, this);
-        const bool another = parsed && is_another(parsed->medium);
-        const bool sound = parsed && usable(*parsed);
-        const bool too_large = sound && !another && !blocks_fit(parsed->logical_block_bytes);
-        // A kernel's server opens a block device that has lost its medium, too.
-        const bool empty = sound && !another && !too_large && parsed->sectors == 0;
-        if (sound && !another && !too_large && !empty) return opened(*parsed);
-        if (too_large) blocks_refused = parsed->logical_block_bytes;
-        error = empty                  ? rtrs::from_errno(ENOMEDIUM)
-                : another || too_large ? rtrs::from_errno(EMEDIUMTYPE)
-                                       : std::error_code(rtrs::Error::protocol);
-        if (parsed) {
-            device_id = parsed->device_id;
-            open_at_server = true;
-        }
-        if (another || too_large || empty) give_back();
-        if (error == rtrs::Error::protocol) wrong_answer = wrong_with(parsed, response.size());
+        error = accept(response);
+        if (!error) return;
     }
-    if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
-        if (knows_content) return supersede();
-        // The user holds nothing that could be lost: the volume was never used, or the answer that
-        // it is open was lost. That is no refusal of this user, who is another writer from now on.
-        writer = draw_writer();
-        if (!std::exchange(writer_drawn_anew, true)) {
-            if (state == VolumeState::open) set_state(VolumeState::reopening, another_writer_text);
-            return ask_later();
-        }
+    const bool stale = error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer);
+    if (stale && knows_content) return supersede();
+    if (stale && become_another_writer()) return;
+    open_refused(error);
+}
+
+// What was opened for nobody has to be closed at the server.
+void RemoteVolume::Inside::answered_while_closing(std::error_code error, rtrs::Bytes response) {
+    const auto parsed =
+        error ? std::unexpected(ParseError::too_short) : OpenResponse::parse(response);
+    if (parsed) {
+        device_id = parsed->device_id;
+        open_at_server = session.ready;
+        session.id_was_given(device_id, this);
     }
-    rtrs::Duration delay = retry_delay_min;
-    for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
-    if (std::exchange(asks_again, false)) delay = retry_delay_min;
-    // The server answers EAGAIN only for some seconds.
-    if (error == rtrs::from_errno(EAGAIN)) delay = std::min(delay, awaited_retry_delay);
-    delay = std::min(delay, retry_delay_max);
-    // To ask opens it for a moment: others would be refused meanwhile, and the server's log would
-    // be full of it.
-    if (blocks_are_known_to_be_refused()) delay = known_retry_delay;
+    close_if_idle();
+}
+
+// The volume is open at the server. Returns why it is not accepted here.
+std::error_code RemoteVolume::Inside::accept(rtrs::Bytes response) {
+    const auto parsed = OpenResponse::parse(response);
+    if (parsed) session.id_was_given(parsed->device_id, this);
+    const bool another = parsed && is_another(parsed->medium);
+    const bool sound = parsed && usable(*parsed);
+    const bool too_large = sound && !another && !blocks_fit(parsed->logical_block_bytes);
+    // A kernel's server opens a block device that has lost its medium, too.
+    const bool empty = sound && !another && !too_large && parsed->sectors == 0;
+    if (sound && !another && !too_large && !empty) {
+        opened(*parsed);
+        return {};
+    }
+    if (too_large) blocks_refused = parsed->logical_block_bytes;
+    if (parsed) {
+        device_id = parsed->device_id;
+        open_at_server = true;
+    }
+    if (another || too_large || empty) give_back();
+    if (empty) return rtrs::from_errno(ENOMEDIUM);
+    if (another || too_large) return rtrs::from_errno(EMEDIUMTYPE);
+    wrong_answer = wrong_with(parsed, response.size());
+    return rtrs::Error::protocol;
+}
+
+// The user holds nothing that could be lost: the volume was never used, or the answer that it is
+// open was lost. That is no refusal of this user, who is another writer from now on. Returns
+// whether it asks as that one; not if it has done so since it was open.
+bool RemoteVolume::Inside::become_another_writer() {
+    writer = draw_writer();
+    if (std::exchange(writer_drawn_anew, true)) return false;
+    if (state == VolumeState::open) set_state(VolumeState::reopening, another_writer_text);
+    ask_later();
+    return true;
+}
+
+void RemoteVolume::Inside::open_refused(std::error_code error) {
+    const rtrs::Duration delay = retry_delay(error);
+    asks_again = false;
     ++refusals;
     open_error = error;
     retry_timer.arm(session.environment.clock.now() + delay);
     set_state(state == VolumeState::open ? VolumeState::reopening : state, why_refused(error));
     handler.on_volume_refused(self);
+}
+
+rtrs::Duration RemoteVolume::Inside::retry_delay(std::error_code error) const {
+    // To ask opens it for a moment: others would be refused meanwhile, and the server's log would
+    // be full of it.
+    if (blocks_are_known_to_be_refused()) return known_retry_delay;
+    rtrs::Duration delay = retry_delay_min;
+    for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
+    if (asks_again) delay = retry_delay_min;
+    // The server answers EAGAIN only for some seconds.
+    if (error == rtrs::from_errno(EAGAIN)) delay = std::min(delay, awaited_retry_delay);
+    return std::min(delay, retry_delay_max);
 }
 
 // Closes a volume that was opened at the server but is not accepted here: others may want it.

@@ -95,6 +95,8 @@ CommandTree::CommandTree()
     add_looking();
     add_mapping();
     add_paths();
+    add_policy();
+    add_hold();
     add_exports();
     add_drain();
     add_statistics();
@@ -260,6 +262,9 @@ void CommandTree::add_paths() {
                        "Close a path and dial it at once; wait until it is connected");
     add_path_operation("disconnect", "path_disconnect",
                        "Close a path until reconnect; wait until it is closed");
+}
+
+void CommandTree::add_policy() {
     auto* policy = add(app_, "policy", "Which path takes a request: show or set (rnbd-client)",
                        Daemon::client, [this](Request& request) {
                            request.command = "policy";
@@ -275,6 +280,9 @@ void CommandTree::add_paths() {
            "round-robin, min-inflight, min-latency or service-time; without --save until "
            "rnbd-client ends");
     policy->add_flag("--save", options_.save, save_help);
+}
+
+void CommandTree::add_hold() {
     auto* hold =
         add(app_, "hold", "How long I/O waits without a path at most: show or set (rnbd-client)",
             Daemon::client, [this](Request& request) {

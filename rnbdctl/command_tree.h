@@ -63,8 +63,12 @@ class CommandTree {
     void add_looking();
     void add_mapping();  // map_tree.cpp
     void add_paths();
+    void add_policy();
+    void add_hold();
     void add_exports();
-    void add_export_changes();
+    void add_export_remove();
+    void add_export_resize();
+    void add_export_evict();
     void add_drain();
     void add_statistics();
     void add_attributes();  // attributes.cpp

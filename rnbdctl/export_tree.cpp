@@ -81,10 +81,12 @@ void CommandTree::add_exports() {
            "SESSION[@ADDRESS]=ACCESS: who may open it, ro, rw or migration (repeatable)")
         ->allow_extra_args(false);
     added->add_flag("--save", options_.save, save_help);
-    add_export_changes();
+    add_export_remove();
+    add_export_resize();
+    add_export_evict();
 }
 
-void CommandTree::add_export_changes() {
+void CommandTree::add_export_remove() {
     auto* remove =
         add(*exports_, "remove", "Export it no longer; done when it is flushed", Daemon::server,
             [this](Request& request) {
@@ -103,6 +105,9 @@ void CommandTree::add_export_changes() {
     option(*remove, "export", options_.exported, "EXPORT", "The export")->required();
     remove->add_flag("--force", options_.force, "Even if sessions have it open");
     remove->add_flag("--save", options_.save, forget_help);
+}
+
+void CommandTree::add_export_resize() {
     auto* resize =
         add(*exports_, "resize", "Change its size, or take over the size of its device",
             Daemon::server, [this](Request& request) -> std::optional<std::string> {
@@ -131,6 +136,9 @@ void CommandTree::add_export_changes() {
            "As 10GiB; none: what its file or device has by now");
     resize->add_flag("--shrink", options_.shrink, "Cut a file: what lies beyond is lost");
     resize->add_flag("--save", options_.save, save_help);
+}
+
+void CommandTree::add_export_evict() {
     auto* evict =
         add(*exports_, "evict", "Take it from a session", Daemon::server, [this](Request& request) {
             request.command = "export_evict";
