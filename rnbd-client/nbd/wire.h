@@ -205,15 +205,6 @@ inline std::expected<Request, std::error_code> parse_request(const std::byte* by
                    .length = rtrs::load_be32(bytes + 24)};
 }
 
-inline void emit_request(std::byte* to, const Request& request) noexcept {
-    rtrs::store_be32(to, request_magic);
-    rtrs::store_be16(to + 4, request.flags);
-    rtrs::store_be16(to + 6, static_cast<std::uint16_t>(request.command));
-    rtrs::store_be64(to + 8, request.cookie);
-    rtrs::store_be64(to + 16, request.offset);
-    rtrs::store_be32(to + 24, request.length);
-}
-
 inline void emit_simple_reply(std::byte* to, std::uint64_t cookie, NbdError error) noexcept {
     rtrs::store_be32(to, simple_reply_magic);
     rtrs::store_be32(to + 4, static_cast<std::uint32_t>(error));

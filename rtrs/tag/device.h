@@ -1,7 +1,7 @@
 // The interface of a device that matches tags: a short ordered list of tags, changed by operations
 // that the device processes one after the other, while messages arrive.
 //
-// Implementations: sim_device.h (for tests), fabric/verbs/tag_queue.h (a tag-matching shared
+// Implementations: tests/unit/tag/sim_device.h, fabric/verbs/tag_queue.h (a tag-matching shared
 // receive queue of an RDMA device).
 // What such a device promises (rdma-core: tag_matching.md, ibv_post_srq_ops(3)):
 //   D1  Operations take effect in the order in which they were posted; each is reported once.

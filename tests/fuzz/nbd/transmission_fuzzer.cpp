@@ -6,6 +6,7 @@
 
 #include "rnbd-client/nbd/transmission.h"
 #include "rtrs/base/assert.h"
+#include "tests/unit/rnbd-client/nbd_bytes.h"
 
 using namespace rnbd::nbd;
 

@@ -11,6 +11,16 @@
 
 namespace rnbd::nbd {
 
+// to: request_bytes.
+inline void emit_request(std::byte* to, const Request& request) noexcept {
+    rtrs::store_be32(to, request_magic);
+    rtrs::store_be16(to + 4, request.flags);
+    rtrs::store_be16(to + 6, static_cast<std::uint16_t>(request.command));
+    rtrs::store_be64(to + 8, request.cookie);
+    rtrs::store_be64(to + 16, request.offset);
+    rtrs::store_be32(to + 24, request.length);
+}
+
 class ByteString {
   public:
     ByteString& u16(std::uint16_t v) { return number(v, 2); }

@@ -12,7 +12,7 @@
 
 #include "rtrs/base/random.h"
 #include "rtrs/tag/offload_matcher.h"
-#include "rtrs/tag/sim_device.h"
+#include "tests/unit/tag/sim_device.h"
 
 namespace rtrs {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rtrs/base/random.h"
-#include "rtrs/tag/sim_device.h"
+#include "tests/unit/tag/sim_device.h"
 #include "tests/unit/verbs/fake_tag_provider.h"
 
 namespace rtrs {

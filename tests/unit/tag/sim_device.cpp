@@ -1,4 +1,4 @@
-#include "rtrs/tag/sim_device.h"
+#include "tests/unit/tag/sim_device.h"
 
 #include <algorithm>
 #include <array>
