@@ -1,4 +1,7 @@
-"""Every .cpp is named in a CMakeLists.txt (or *.cmake) of its folder or one above it."""
+"""Every .cpp is named in a CMakeLists.txt (or *.cmake) of its folder or one above it.
+
+Those of tests are named after what they test, and the folder says that they do.
+"""
 
 import pathlib
 import re
@@ -14,6 +17,8 @@ for file in files:
     if not file.endswith(".cpp"):
         continue
     checked += 1
+    if re.search(r"(^|/)test_[^/]*$|_test\.cpp$", file):
+        report.add(file, "is named after a test, not after what it tests")
     named = False
     for cmake, names in words.items():
         folder = pathlib.PurePath(cmake).parent

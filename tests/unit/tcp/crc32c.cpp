@@ -1,10 +1,11 @@
+#include "rtrs/fabric/tcp/crc32c.h"
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string_view>
 #include <vector>
 
 #include "rtrs/base/random.h"
-#include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/crc32c_x86.h"
 #include "tests/skip.h"
 

@@ -1,7 +1,7 @@
+#include "rtrs/base/uuid.h"
+
 #include <catch2/catch.hpp>
 #include <set>
-
-#include "rtrs/base/uuid.h"
 
 using namespace rtrs;
 

@@ -1,3 +1,5 @@
+#include "rtrs/base/timer_queue.h"
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "rtrs/base/random.h"
-#include "rtrs/base/timer_queue.h"
 #include "tests/test_clock.h"
 
 using namespace rtrs;

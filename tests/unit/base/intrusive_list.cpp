@@ -1,9 +1,10 @@
+#include "rtrs/base/intrusive_list.h"
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <deque>
 #include <vector>
 
-#include "rtrs/base/intrusive_list.h"
 #include "rtrs/base/random.h"
 
 using namespace rtrs;

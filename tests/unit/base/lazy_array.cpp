@@ -1,9 +1,9 @@
 // Arrays of less than a page (on the heap) and of more (pages of their own).
+#include "rtrs/base/lazy_array.h"
+
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <utility>
-
-#include "rtrs/base/lazy_array.h"
 
 using rtrs::LazyArray;
 

@@ -1,6 +1,6 @@
-#include <catch2/catch.hpp>
-
 #include "rtrs/base/lazy_queue.h"
+
+#include <catch2/catch.hpp>
 
 using rtrs::LazyQueue;
 

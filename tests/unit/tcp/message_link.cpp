@@ -1,5 +1,6 @@
 // The connection of messages over sockets, where a content that is read takes its time to leave.
 #include "rtrs/core/message_link.h"
+
 #include "rtrs/core/message_service.h"
 #include "tests/unit/tcp/raw_peer.h"
 

@@ -1,10 +1,10 @@
+#include "rtrs/base/helper_thread.h"
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 #include <memory>
 #include <optional>
-
-#include "rtrs/base/helper_thread.h"
 
 using namespace rtrs;
 

@@ -1,11 +1,11 @@
+#include "rtrs/fabric/tcp/key_table.h"
+
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 #include <vector>
-
-#include "rtrs/fabric/tcp/key_table.h"
 
 using namespace rtrs;
 using tcp::KeyTable;

@@ -1,9 +1,10 @@
 // The first frame of a peer, however its bytes come.
+#include "rtrs/fabric/tcp/handshake_reader.h"
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "rtrs/fabric/tcp/crc32c.h"
-#include "rtrs/fabric/tcp/handshake_reader.h"
 
 using namespace rtrs;
 using namespace rtrs::tcp;

@@ -1,3 +1,5 @@
+#include "rtrs/base/whole_file.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,7 +11,6 @@
 
 #include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
-#include "rtrs/base/whole_file.h"
 
 namespace rtrs {
 namespace {

@@ -1,3 +1,5 @@
+#include "rtrs/sockets/accept_loop.h"
+
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -9,7 +11,6 @@
 #include <system_error>
 #include <vector>
 
-#include "rtrs/sockets/accept_loop.h"
 #include "rtrs/sockets/address.h"
 #include "rtrs/sockets/listening_socket.h"
 #include "tests/unit/reactor/support.h"

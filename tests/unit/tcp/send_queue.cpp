@@ -1,10 +1,11 @@
+#include "rtrs/fabric/tcp/send_queue.h"
+
 #include <catch2/catch.hpp>
 #include <deque>
 #include <vector>
 
 #include "rtrs/base/random.h"
 #include "rtrs/fabric/tcp/crc32c.h"
-#include "rtrs/fabric/tcp/send_queue.h"
 
 using namespace rtrs;
 using namespace rtrs::tcp;

@@ -1,6 +1,6 @@
-#include <catch2/catch.hpp>
-
 #include "rtrs/sockets/address.h"
+
+#include <catch2/catch.hpp>
 
 using namespace rtrs;
 

@@ -1,6 +1,6 @@
-#include <catch2/catch.hpp>
-
 #include "rtrs/base/log_rate_limit.h"
+
+#include <catch2/catch.hpp>
 
 namespace rtrs {
 namespace {

@@ -1,6 +1,6 @@
-#include <catch2/catch.hpp>
-
 #include "rtrs/base/latency_histogram.h"
+
+#include <catch2/catch.hpp>
 
 using namespace rtrs;
 using namespace std::chrono_literals;

@@ -1,9 +1,10 @@
+#include "rtrs/fabric/tcp/receive_queue.h"
+
 #include <catch2/catch.hpp>
 #include <deque>
 #include <optional>
 
 #include "rtrs/base/random.h"
-#include "rtrs/fabric/tcp/receive_queue.h"
 
 using namespace rtrs;
 using tcp::ReceiveQueue;

@@ -1,10 +1,11 @@
 // Looking for news instead of sleeping: when it may, and that it changes no result.
+#include "rtrs/reactor/busy_poll.h"
+
 #include <poll.h>
 
 #include <thread>
 #include <utility>
 
-#include "rtrs/reactor/busy_poll.h"
 #include "tests/skip.h"
 #include "tests/unit/reactor/support.h"
 

@@ -1,6 +1,6 @@
 // Requests of ClientSession to Server in peace: shapes, queues, permits. In trouble:
-// session_faults_test.cpp; with several paths: session_paths_test.cpp; from open to close:
-// session_life_test.cpp.
+// session_faults.cpp; with several paths: session_paths.cpp; from open to close:
+// session_life.cpp.
 #include <catch2/catch.hpp>
 
 #include "rtrs/limits.h"

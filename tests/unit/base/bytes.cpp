@@ -1,7 +1,7 @@
+#include "rtrs/base/bytes.h"
+
 #include <array>
 #include <catch2/catch.hpp>
-
-#include "rtrs/base/bytes.h"
 
 using namespace rtrs;
 

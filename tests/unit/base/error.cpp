@@ -1,9 +1,9 @@
+#include "rtrs/base/error.h"
+
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <set>
 #include <string>
-
-#include "rtrs/base/error.h"
 
 using namespace rtrs;
 

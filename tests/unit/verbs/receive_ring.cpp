@@ -1,7 +1,7 @@
+#include "rtrs/fabric/verbs/receive_ring.h"
+
 #include <catch2/catch.hpp>
 #include <vector>
-
-#include "rtrs/fabric/verbs/receive_ring.h"
 
 using rtrs::verbs::ReceiveRing;
 

@@ -1,7 +1,7 @@
+#include "rtrs/base/random.h"
+
 #include <array>
 #include <catch2/catch.hpp>
-
-#include "rtrs/base/random.h"
 
 using namespace rtrs;
 

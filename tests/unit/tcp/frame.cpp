@@ -1,3 +1,5 @@
+#include "rtrs/fabric/tcp/frame.h"
+
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -6,7 +8,6 @@
 
 #include "rtrs/base/random.h"
 #include "rtrs/fabric/tcp/crc32c.h"
-#include "rtrs/fabric/tcp/frame.h"
 
 using namespace rtrs;
 using namespace rtrs::tcp;

@@ -1,4 +1,6 @@
 // What only files can do: be absent, shrunk, replaced, or the wrong thing.
+#include "tests/contract/storage/files.h"
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,7 +13,6 @@
 #include "rnbd-server/storage/file_opening.h"
 #include "rtrs/base/descriptor.h"
 #include "rtrs/base/descriptors.h"
-#include "tests/contract/storage/files.h"
 #include "tests/contract/storage/support.h"
 #include "tests/skip.h"
 

@@ -1,10 +1,10 @@
+#include "rtrs/base/detached_call.h"
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <future>
 #include <memory>
 #include <string>
-
-#include "rtrs/base/detached_call.h"
 
 using namespace rtrs;
 using namespace std::chrono_literals;

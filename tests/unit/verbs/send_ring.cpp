@@ -1,9 +1,10 @@
+#include "rtrs/fabric/verbs/send_ring.h"
+
 #include <catch2/catch.hpp>
 #include <deque>
 #include <vector>
 
 #include "rtrs/base/random.h"
-#include "rtrs/fabric/verbs/send_ring.h"
 
 using namespace rtrs::verbs;
 using Report = SendContext::Report;

@@ -1,6 +1,6 @@
-#include <catch2/catch.hpp>
-
 #include "rtrs/base/host.h"
+
+#include <catch2/catch.hpp>
 
 using namespace rtrs;
 
