@@ -117,6 +117,9 @@ function(rnbd_test_code target)
   if(RNBD_SANITIZE)
     target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
   endif()
+  if(TARGET rnbd_test_headers AND NOT target STREQUAL "rnbd_test_headers")
+    target_precompile_headers(${target} REUSE_FROM rnbd_test_headers)
+  endif()
 endfunction()
 
 # In seconds. What hangs ends by it: a sanitized build beside other tests on a slow machine is far from it.
@@ -134,6 +137,9 @@ function(rnbd_test name)
   target_link_libraries(${name} PRIVATE rnbd_test_main ${ARG_LINK})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${RNBD_TEST_LIMIT} SKIP_RETURN_CODE 77)
+  if("sim" IN_LIST ARG_LABELS)  # computes all the time: see tests/integration/CMakeLists.txt
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+  endif()
 endfunction()
 
 # rnbd_fuzzer(NAME SOURCES... LINK...): one libFuzzer target; its corpus is tests/fuzz/corpus/NAME.
