@@ -253,6 +253,7 @@ std::expected<std::string, std::string> with_piece(const std::string& text, cons
             // With another device on it: what was said of it since it was made stays.
             const json* const there = list == "sessions" ? find(config, list, name) : nullptr;
             if (there != nullptr && labels_of(*there) == labels_of(element)) continue;
+            if (list == "sessions" && elsewhere.has_session(text_of(element, "name"))) continue;
             drop(list, name);
             // Perhaps of a former one of this name, which is gone.
             drop_amendment(config, list, name);
@@ -266,6 +267,10 @@ std::expected<std::string, std::string> with_piece(const std::string& text, cons
 
 bool amends(const ConfigSource& file, const std::string& kind, const std::string& name) {
     return names(file, "amend", kind, name);
+}
+
+bool has_session(const ConfigSource& file, const std::string& session) {
+    return names(file, "sessions", "name", session);
 }
 
 bool names_session(const ConfigSource& file, const std::string& session) {

@@ -15,7 +15,8 @@ namespace rnbd {
 // A part of a configuration.
 struct SavedPiece {
     // {"devices": [{"name": ..., ...}]}: objects that are put in, and replace those of the same
-    // names; but a session with the same paths stays as the file has it.
+    // names; but a session with the same paths stays as the file has it, and one that another file
+    // has stays there alone.
     nlohmann::json put = nlohmann::json::object();
     // {"devices": ["vol1"]}: objects that are taken out.
     nlohmann::json take = nlohmann::json::object();
@@ -38,6 +39,8 @@ struct Elsewhere {
     // Called for a session of this file when its last device in this file has gone. True: the
     // session is taken out, too.
     std::function<bool(const std::string& session)> may_leave = [](const auto&) { return true; };
+    // Whether another file has the session: a second one of its name would be an error.
+    std::function<bool(const std::string& session)> has_session = [](const auto&) { return false; };
     // Whether another file amends the "session" or "export". Such an amendment would override what
     // the object itself says.
     std::function<bool(const std::string& kind, const std::string& name)> amends =
@@ -48,9 +51,11 @@ struct Elsewhere {
 std::expected<std::string, std::string> with_piece(const std::string& text, const SavedPiece& piece,
                                                    const Elsewhere& elsewhere = {});
 
-// amends(): whether the file amends the "session" or "export". names_session(): whether a device or
-// an amendment in the file names the session. Both are true for a file that cannot be parsed.
+// amends(): whether the file amends the "session" or "export". has_session(): whether it has the
+// session. names_session(): whether a device or an amendment in the file names the session. All are
+// true for a file that cannot be parsed.
 bool amends(const ConfigSource& file, const std::string& kind, const std::string& name);
+bool has_session(const ConfigSource& file, const std::string& session);
 bool names_session(const ConfigSource& file, const std::string& session);
 
 }  // namespace rnbd

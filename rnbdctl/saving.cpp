@@ -21,6 +21,7 @@
 #include "daemon/control/client.h"
 #include "rnbdctl/member_text.h"
 #include "rnbdctl/request.h"
+#include "rnbdctl/trusted_path.h"
 #include "rnbdctl/units.h"
 #include "rtrs/base/descriptor.h"
 #include "rtrs/base/whole_file.h"
@@ -138,6 +139,17 @@ std::string what_is_wrong(const Request& request, const SavedPiece& piece) {
     return wrong.empty() ? amends_nothing(*checked, piece) : wrong;
 }
 
+// The daemon has named the file, and may be another user's, or somebody else in its place: what root
+// writes, that user may not lead anywhere. Empty: root may write there.
+std::string not_for_root(const std::string& file, const std::string& saved) {
+    if (::geteuid() != 0) return "";
+    for (const std::string& path : {file, saved}) {
+        if (const std::string who = changed_by_others(path); !who.empty())
+            return "not written by root: " + who + "; run rnbdctl as the user whose files they are";
+    }
+    return "";
+}
+
 bool only_takes(const SavedPiece& piece) { return piece.put.empty() && piece.amend.is_null(); }
 
 // The files beside the one that --save writes; what one says that cannot be read is not known.
@@ -153,6 +165,9 @@ Elsewhere others(const std::string& file, const std::string& own, std::vector<st
         if (any([&](const ConfigSource& one) { return names_session(one, session); })) return false;
         gone.push_back(session);
         return true;
+    };
+    elsewhere.has_session = [any](const std::string& session) {
+        return any([&](const ConfigSource& one) { return has_session(one, session); });
     };
     elsewhere.amends = [any](const std::string& kind, const std::string& name) {
         return any([&](const ConfigSource& one) { return amends(one, kind, name); });
@@ -211,13 +226,15 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
     const auto described = check(request);
     if (!described) return std::unexpected(described.error());
     const std::string file = described->value("file", "");
+    const std::string folder = config_folder_of(file);
+    const std::string path = folder + "/" + saved_file_name;
+    if (std::string why = not_for_root(file, path); !why.empty())
+        return std::unexpected(std::move(why));
     const rtrs::Descriptor configuration(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat like{};
     if (!configuration || ::fstat(configuration.get(), &like) != 0) return failed(file, errno);
     if (const auto locked = lock_saving(configuration, request); !locked)
         return std::unexpected(locked.error());
-    const std::string folder = config_folder_of(file);
-    const std::string path = folder + "/" + saved_file_name;
     const auto written_to = behind_links(path);
     if (!written_to) return std::unexpected(written_to.error());
     const bool there = ::access(path.c_str(), F_OK) == 0;

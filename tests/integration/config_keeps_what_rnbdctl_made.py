@@ -104,6 +104,14 @@ with Lab() as lab:
         "vol1": "open", "three": "open", "again": "open"})
     check({e["name"] for e in server.status()["exports"]} == {"vol1", "vol3"}, "vol2 was not kept")
 
+    # By its address, where another file has that session: the file gets the device alone.
+    server.ctl("exports", "add", "vol5", lab.path("vol5.img"), "--size", "1MiB", "--allow", "host-a=rw")
+    client.ctl("map", "vol5", "from", f"127.0.0.1:{server.port}", "--session", "host-a", "--name", "five", "--save")
+    check([d["name"] for d in saved(client)["devices"]] == ["three", "again", "five"], saved(client))
+    check([s["name"] for s in saved(client)["sessions"]] == ["host-c"], saved(client))
+    client.ctl("unmap", "five", "--save")
+    server.ctl("exports", "remove", "vol5")
+
     # Forgotten again.
     said = client.ctl("unmap", "again", "--save").stdout
     check([d["name"] for d in saved(client)["devices"]] == ["three"], saved(client))
@@ -148,6 +156,17 @@ with Lab() as lab:
     check(os.readlink(own) == elsewhere, "it is not replaced")
     server.ctl("exports", "remove", "vol4")
     os.unlink(own)
+
+    # Where others than root may write, root does not: they could lead it anywhere.
+    if os.geteuid() == 0:
+        os.chown(server.config_path, 12345, 12345)
+        refused = server.ctl("exports", "add", "vol4", lab.path("vol4.img"), "--save", ok=False)
+        check(refused.returncode == 1 and "belongs to user 12345" in refused.stderr, refused.stderr)
+        check(saved(server) is None, "nothing is written")
+        os.chown(server.config_path, 0, 0)
+        server.ctl("exports", "remove", "vol4")
+    else:
+        print("NOT CHECKED: root does not write where others may, since this is not root")
 
     # What the daemon could not read at its next start is not kept.
     with open(server.config_path) as text:
