@@ -38,7 +38,7 @@ struct ClientPath::Connection final : EndpointHandler {
         switch (error) {
             case EEXIST:
                 return "rejected by the server, which has a path between the same addresses "
-                       "already";
+                       "already (to a kernel's server, an IPv4 and an IPv6 path are that)";
             case ENXIO:
                 return "rejected by the server, which does not know this session: it is another "
                        "server, or has forgotten it";
@@ -57,7 +57,14 @@ struct ClientPath::Connection final : EndpointHandler {
             return "turned away by the server, which is being drained or does not let this session "
                    "in";
         }
-        return is_refusal(reason) ? "refused by the server" : "connection lost";
+        if (is_refusal(reason)) return "refused by the server";
+        // A kernel's server, which has no words for it.
+        const bool not_let_in = !path.sequenced() &&
+                                path.machine_.state() == PathState::exchanging &&
+                                reason == Error::closed_by_peer;
+        return not_let_in ? "ended by the server before it let this session in: another client may "
+                            "have its name there"
+                          : "connection lost";
     }
     static bool is_refusal(std::error_code reason) noexcept {
         return reason == Error::name_in_use || reason == Error::former_session ||
