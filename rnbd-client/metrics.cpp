@@ -145,7 +145,9 @@ constexpr std::array device_numbers{
                  [](Mapping& it) { return it.volume().geometry().size_bytes; }},
     DeviceNumber{"rnbd_client_device_connections", "", gauge,
                  "NBD connections, those of a kernel device too.",
-                 [](Mapping& it) -> std::uint64_t { return it.connections(); }},
+                 [](Mapping& it) -> std::uint64_t {
+                     return it.connections() + (it.kernel() ? it.kernel()->connections() : 0);
+                 }},
     DeviceNumber{"rnbd_client_device_lost_caches", "", counter,
                  "Times that a server came back without its cache while that was needed.",
                  [](Mapping& it) { return it.volume().losses().caches; }},
