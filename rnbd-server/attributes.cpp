@@ -79,6 +79,7 @@ ServerAttributes::ServerAttributes(rtrs::Server& server, Target& target)
     add_variables();
     add_path_attributes();
     add_device_attributes();
+    tree_.around_list([this] { look_at_devices(); }, [this] { devices_.reset(); });
 }
 
 void ServerAttributes::add_variables() {
@@ -238,7 +239,16 @@ std::vector<const Volume*> ServerAttributes::open_volumes() const {
     return volumes;
 }
 
+void ServerAttributes::look_at_devices() {
+    Devices devices{.names = device_names(), .by_name = {}};
+    const auto volumes = open_volumes();
+    for (std::size_t i = 0; i < volumes.size(); ++i)
+        devices.by_name.emplace(devices.names[i], volumes[i]);
+    devices_ = std::move(devices);
+}
+
 std::vector<std::string> ServerAttributes::device_names() const {
+    if (devices_) return devices_->names;
     std::vector<std::string> names;
     for (const Volume* volume : open_volumes()) names.push_back(name_of(*volume));
     return unique_names(std::move(names));
@@ -246,7 +256,10 @@ std::vector<std::string> ServerAttributes::device_names() const {
 
 std::expected<const Volume*, AttributeError> ServerAttributes::device(
     const std::string& name) const {
-    return item_named(device_names(), name, open_volumes());
+    if (!devices_) return item_named(device_names(), name, open_volumes());
+    const auto found = devices_->by_name.find(name);
+    if (found == devices_->by_name.end()) return gone();
+    return found->second;
 }
 
 std::vector<std::string> ServerAttributes::holder_names(const std::string& name) const {

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/attributes/tree.h"
 #include "rnbd-server/target.h"
@@ -54,9 +56,18 @@ class ServerAttributes {
     AttributeValue backing_device(AttributeScope scope) const;
     Written force_close(AttributeScope scope, std::string_view value);
 
+    // What device_names() are, and stand for, while the tree is listed: to find the name of one
+    // takes a look into /dev.
+    struct Devices {
+        std::vector<std::string> names;
+        std::map<std::string, const Volume*> by_name;
+    };
+    void look_at_devices();
+
     rtrs::Server& server_;
     Target& target_;
     std::map<std::string, rtrs::ServerPathCounters> baselines_;  // by ServerPathStatus::id
+    std::optional<Devices> devices_;
     AttributeTree tree_;
 };
 

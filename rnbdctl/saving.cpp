@@ -139,8 +139,8 @@ std::string what_is_wrong(const Request& request, const SavedPiece& piece) {
     return wrong.empty() ? amends_nothing(*checked, piece) : wrong;
 }
 
-// The daemon has named the file, and may be another user's, or somebody else in its place: what root
-// writes, that user may not lead anywhere. Empty: root may write there.
+// The daemon has named the file, and may be another user's, or somebody else in its place, who must
+// not lead root anywhere. Empty: root may write there.
 std::string not_for_root(const std::string& file, const std::string& saved) {
     if (::geteuid() != 0) return "";
     for (const std::string& path : {file, saved}) {

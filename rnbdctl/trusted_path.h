@@ -6,8 +6,8 @@
 namespace rnbd {
 
 // Who besides root could change what the path leads to, now or while it is used: the first part of
-// it that belongs to somebody else or that others may write, also behind links. What is there in a
-// folder with the sticky bit is its owner's; what is not there may be made by others. Empty: nobody.
+// it that belongs to somebody else or that others may write, also behind links. Empty: nobody. What
+// is there in a folder with the sticky bit is its owner's; what is not may be made by others.
 std::string changed_by_others(const std::string& path);
 
 }  // namespace rnbd

@@ -84,19 +84,37 @@ const char* to_string(AttributeNode::Kind kind) noexcept {
 
 // One look at the tree: what a variable stands for is asked once.
 struct AttributeTree::Walk {
+    struct Known {
+        Segments names;
+        std::set<std::string_view> set;
+    };
     const AttributeTree& tree;
-    std::map<std::pair<std::string, Segments>, Segments> known{};
+    std::map<std::pair<std::string, Segments>, Known> known{};
 
-    const Segments& names(const std::string& variable, const Segments& outer) {
+    const Known& of(const std::string& variable, const Segments& outer) {
         const auto [found, is_new] = known.try_emplace({variable, outer});
-        if (is_new) found->second = tree.variables_.at(variable)(outer);
+        if (is_new) {
+            found->second.names = tree.variables_.at(variable)(outer);
+            found->second.set = {found->second.names.begin(), found->second.names.end()};
+        }
         return found->second;
+    }
+    const Segments& names(const std::string& variable, const Segments& outer) {
+        return of(variable, outer).names;
+    }
+    bool has(const std::string& variable, const Segments& outer, const std::string& name) {
+        return of(variable, outer).set.contains(name);
     }
 };
 
 void AttributeTree::add_variable(std::string name, Names names) {
     RTRS_ASSERT(is_variable(name));
     variables_.emplace(std::move(name), std::move(names));
+}
+
+void AttributeTree::around_list(std::function<void()> before, std::function<void()> after) {
+    before_list_ = std::move(before);
+    after_list_ = std::move(after);
 }
 
 void AttributeTree::add(Attribute attribute) {
@@ -126,8 +144,7 @@ std::vector<AttributeTree::Match> AttributeTree::matches(Walk& walk, const Segme
                 same = pattern[at] == path[at];
                 continue;
             }
-            same = std::ranges::find(walk.names(pattern[at], match.scope), path[at]) !=
-                   walk.names(pattern[at], match.scope).end();
+            same = walk.has(pattern[at], match.scope, path[at]);
             match.scope.push_back(path[at]);
         }
         if (same) found.push_back(std::move(match));
@@ -192,6 +209,14 @@ std::expected<AttributeNode, AttributeError> AttributeTree::find(std::string_vie
 
 std::expected<std::vector<AttributeNode>, AttributeError> AttributeTree::list(std::string_view path,
                                                                               Depth depth) const {
+    if (before_list_) before_list_();
+    auto nodes = nodes_below(path, depth);
+    if (after_list_) after_list_();
+    return nodes;
+}
+
+std::expected<std::vector<AttributeNode>, AttributeError> AttributeTree::nodes_below(
+    std::string_view path, Depth depth) const {
     auto folder = find(path);
     // A link to a directory is as good as that.
     if (folder && folder->kind == AttributeNode::Kind::link) {

@@ -82,6 +82,9 @@ class AttributeTree {
     // ASSUMES: the pattern's variables were added.
     void add(Attribute attribute);
     const std::vector<Attribute>& attributes() const noexcept { return attributes_; }
+    // Called before and after each list(). Nothing changes in between, so that what the names stand
+    // for can be looked up once, not for each of them.
+    void around_list(std::function<void()> before, std::function<void()> after);
 
     // A path may begin with "/sys/" or "/". Links on the way are followed, one at the end is not.
     // ERRORS: ENOENT, ELOOP.
@@ -106,6 +109,8 @@ class AttributeTree {
     struct Walk;
 
     std::expected<Segments, AttributeError> resolve(std::string_view path) const;
+    std::expected<std::vector<AttributeNode>, AttributeError> nodes_below(std::string_view path,
+                                                                          Depth depth) const;
     void collect(Walk& walk, const Segments& folder, Depth depth,
                  std::vector<AttributeNode>& into) const;
     std::expected<AttributeNode, AttributeError> node_of(const Match& match,
@@ -117,6 +122,8 @@ class AttributeTree {
     std::vector<Attribute> attributes_;
     std::vector<Segments> patterns_;  // of attributes_
     std::map<std::string, Names> variables_;
+    std::function<void()> before_list_;
+    std::function<void()> after_list_;
 };
 
 // Makes names unique: a later name that is taken already gets "#2", "#3" ...

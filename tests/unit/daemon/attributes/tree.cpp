@@ -142,3 +142,40 @@ TEST_CASE("attribute tree: a name that is taken gets a number") {
     CHECK(unique_names({"a", "b", "a", "a"}) == Names{"a", "b", "a#2", "a#3"});
     CHECK(unique_names({"a", "a#2", "a"}) == Names{"a", "a#2", "a#3"});
 }
+
+TEST_CASE("attribute tree: a list of all asks once for what each directory has") {
+    constexpr int things = 100;
+    int asked = 0;
+    int open = 0;
+    int lists = 0;
+    AttributeTree tree;
+    tree.add_variable("{thing}", [&](AttributeScope) {
+        ++asked;
+        Names names;
+        for (int i = 0; i < things; ++i) names.push_back("thing" + std::to_string(i));
+        return names;
+    });
+    tree.add_variable("{part}", [&](AttributeScope) {
+        ++asked;
+        CHECK(open == 1);
+        return Names{"a", "b"};
+    });
+    for (const char* name : {"size", "colour"}) {
+        tree.add({.pattern = std::string("all/{thing}/parts/{part}/") + name,
+                  .read = [](AttributeScope) -> AttributeValue { return "\n"; }});
+    }
+    tree.around_list(
+        [&] {
+            ++open;
+            ++lists;
+        },
+        [&] { --open; });
+    const auto nodes = tree.list("", AttributeTree::Depth::all);
+    REQUIRE(nodes);
+    // "all", and of each thing itself, "parts", and two parts with two files.
+    CHECK(nodes->size() == 1 + things * (2 + 2 * 3));
+    CHECK(asked <= 2 + things);
+    CHECK(!tree.list("nowhere", AttributeTree::Depth::all));
+    CHECK(lists == 2);
+    CHECK(open == 0);
+}
