@@ -1,5 +1,8 @@
 #include "daemon/control/statistics.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {
@@ -15,17 +18,27 @@ void Statistics::reset() {
     for (const json& item : items_()) begun_[{item["kind"], item["name"]}] = item;
 }
 
-json Statistics::document() const {
+// Less than it had then: it is another one of the same name, of which nothing was before.
+bool Statistics::is_another(const json& item, const json& then) {
+    return std::ranges::any_of(then.items(), [&](const auto& member) {
+        return member.value().is_number_unsigned() &&
+               item[member.key()].template get<std::uint64_t>() <
+                   member.value().template get<std::uint64_t>();
+    });
+}
+
+json Statistics::document() {
     json items = items_();
     for (json& item : items) {
         const auto begun = begun_.find({item["kind"], item["name"]});
         if (begun == begun_.end()) continue;
+        if (is_another(item, begun->second)) {
+            begun_.erase(begun);
+            continue;
+        }
         for (const auto& [key, value] : begun->second.items()) {
             if (!value.is_number_unsigned()) continue;
-            const auto now = item[key].get<std::uint64_t>();
-            const auto then = value.get<std::uint64_t>();
-            // Fewer than then: another one of the same name.
-            item[key] = now >= then ? now - then : now;
+            item[key] = item[key].get<std::uint64_t>() - value.get<std::uint64_t>();
         }
     }
     return {{"daemon", daemon_},

@@ -22,12 +22,15 @@ class Statistics {
     Statistics(const rtrs::Clock& clock, std::string daemon, Items items);
 
     void reset();
-    nlohmann::json document() const;
+    // One with fewer than at the reset is taken for another one of its name, from then on.
+    nlohmann::json document();
     // Adds the commands `stats` and `stats_reset`.
     // ASSUMES: this outlives the control server.
     void add_commands(ControlServer& control);
 
   private:
+    static bool is_another(const nlohmann::json& item, const nlohmann::json& then);
+
     using Key = std::pair<std::string, std::string>;
     const rtrs::Clock& clock_;
     std::string daemon_;
