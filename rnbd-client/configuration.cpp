@@ -422,6 +422,16 @@ void ClientConfiguration::keep_path(ClientConfig& wanted, const std::string& obj
     if (path != before->paths.end()) session->paths.push_back(*path);
 }
 
+void ClientConfiguration::forget_path(ClientConfig& wanted, const std::string& object) const {
+    const auto [name, label] = session_and_label(object);
+    const auto running = client_.find_session(name);
+    const auto session = std::ranges::find(wanted.sessions, name, &Session::name);
+    if (!running || session == wanted.sessions.end()) return;
+    const auto paths = (*running)->paths();
+    if (std::ranges::find(paths, label, &Path::to_string) != paths.end()) return;
+    std::erase_if(session->paths, [&](const Path& path) { return path.to_string() == label; });
+}
+
 // What could not be removed is still one of the files' objects: the next time tries it again. What
 // could not be made is none yet: that it is not there is no doing of rnbdctl's.
 void ClientConfiguration::finished(ClientConfig wanted, const std::vector<ConfigChange>& changes) {
@@ -441,6 +451,7 @@ void ClientConfiguration::finished(ClientConfig wanted, const std::vector<Config
             std::erase_if(wanted.sessions,
                           [&](const Session& one) { return one.name == change.name; });
         }
+        if (change.kind == Kind::added && change.object == "path") forget_path(wanted, change.name);
         if (change.kind != Kind::removed) continue;
         if (change.object == "path") keep_path(wanted, change.name);
         const Mapped* const device = find(before_.devices, change.name);

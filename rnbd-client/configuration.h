@@ -63,6 +63,8 @@ class ClientConfiguration final : public ConfigSubject {
                               const std::shared_ptr<Replacement>& replacement, How how,
                               const ConfigStep::Done& done);
     void keep_path(ClientConfig& wanted, const std::string& object) const;
+    // One that was added and could not be made is none of the files' objects yet.
+    void forget_path(ClientConfig& wanted, const std::string& object) const;
     void finished(ClientConfig wanted, const std::vector<ConfigChange>& changes);
 
     std::string path_;

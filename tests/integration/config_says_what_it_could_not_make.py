@@ -36,6 +36,15 @@ with Lab() as lab:
     check(run("nbdinfo", "--size", f"nbd+unix:///vol1?socket={taken}").stdout.strip() == str(1 << 20), "its size")
     check("same" in client.ctl("--json", "config", "diff").stdout, "nothing is left to do")
 
+    # A path by RDMA where no device leads.
+    client.config_with(lambda config: config["sessions"][0]["paths"].append({"rdma": "127.0.0.1:1235"}))
+    first = client.ctl("config", "apply", ok=False)
+    check(first.returncode == 1 and "RDMA" in first.stdout, first.stdout + first.stderr)
+    again = client.ctl("config", "diff", ok=False).stdout
+    check("added" in again and "rnbdctl" not in again.split("WHAT", 1)[1], again)
+    client.config_with(lambda config: config["sessions"][0]["paths"].pop())
+    check("same" in client.ctl("--json", "config", "diff").stdout, "nothing is left to do")
+
     # What rnbdctl does is still told as such.
     client.ctl("unmap", "vol1")
     check("removed by rnbdctl" in client.ctl("config", "diff", ok=False).stdout, "it is told")
