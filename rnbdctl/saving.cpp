@@ -98,8 +98,10 @@ std::expected<void, std::string> lock_saving(const rtrs::Descriptor& configurati
     return {};
 }
 
-std::expected<json, std::string> check(const Request& request) {
-    auto answer = control_call({.socket_path = request.sockets.front(), .timeout = request.timeout},
+std::expected<json, std::string> check(const Request& request, uid_t* daemon_user = nullptr) {
+    auto answer = control_call({.socket_path = request.sockets.front(),
+                                .timeout = request.timeout,
+                                .daemon_user = daemon_user},
                                "config_check", json::object());
     if (!answer) return std::unexpected(answer.error().message);
     return std::move(*answer);
@@ -140,9 +142,9 @@ std::string what_is_wrong(const Request& request, const SavedPiece& piece) {
 }
 
 // The daemon has named the file, and may be another user's, or somebody else in its place, who must
-// not lead root anywhere. Empty: root may write there.
-std::string not_for_root(const std::string& file, const std::string& saved) {
-    if (::geteuid() != 0) return "";
+// not lead root anywhere. Empty: it may be written.
+std::string not_for_root(uid_t daemon_user, const std::string& file, const std::string& saved) {
+    if (::geteuid() != 0 || daemon_user == 0) return "";
     for (const std::string& path : {file, saved}) {
         if (const std::string who = changed_by_others(path); !who.empty())
             return "not written by root: " + who + "; run rnbdctl as the user whose files they are";
@@ -223,12 +225,13 @@ void say_gone(const Request& request, const json& objects, const std::string& se
 }  // namespace
 
 std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& piece) {
-    const auto described = check(request);
+    auto daemon_user = static_cast<uid_t>(-1);
+    const auto described = check(request, &daemon_user);
     if (!described) return std::unexpected(described.error());
     const std::string file = described->value("file", "");
     const std::string folder = config_folder_of(file);
     const std::string path = folder + "/" + saved_file_name;
-    if (std::string why = not_for_root(file, path); !why.empty())
+    if (std::string why = not_for_root(daemon_user, file, path); !why.empty())
         return std::unexpected(std::move(why));
     const rtrs::Descriptor configuration(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat like{};

@@ -134,6 +134,14 @@ std::expected<rtrs::Descriptor, ControlCallFailure> connect_to(const std::string
     }
 }
 
+// As who it listens; (uid_t)-1, nobody, if that is not known.
+uid_t peer_of(const rtrs::Descriptor& socket) {
+    ucred peer{};
+    socklen_t bytes = sizeof peer;
+    const bool known = ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
+    return known ? peer.uid : static_cast<uid_t>(-1);
+}
+
 // False when the time is over.
 bool wait_for(int fd, short events, SteadyTime deadline) {
     for (;;) {
@@ -234,6 +242,7 @@ std::expected<json, ControlCallFailure> control_call(const ControlCallOptions& o
     const SteadyTime deadline = std::chrono::steady_clock::now() + options.timeout;
     const auto socket = connect_to(options.socket_path, deadline);
     if (!socket) return std::unexpected(socket.error());
+    if (options.daemon_user != nullptr) *options.daemon_user = peer_of(*socket);
     const std::string request = emit_control_request(command, arguments) + "\n";
     if (auto sent = send_all(*socket, request, deadline); !sent)
         return at(options.socket_path, sent.error());

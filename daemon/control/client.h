@@ -3,6 +3,8 @@
 // THREAD: any; blocks the caller.
 #pragma once
 
+#include <sys/types.h>
+
 #include <expected>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -39,6 +41,8 @@ struct ControlCallOptions {
     std::string socket_path;
     // How long to wait for the whole answer; after that the call fails with timed_out.
     rtrs::Duration timeout = std::chrono::seconds(60);
+    // Not null: gets the user that the daemon runs as, if there was one.
+    uid_t* daemon_user = nullptr;
 };
 
 // Returns the member `result` of the answer.
