@@ -39,6 +39,10 @@ rtrs::ClientSessionOptions session_options(const ClientConfig::Session& config) 
             .messages = rtrs::MessageOptions{}};
 }
 
+bool has_volume_of(const Mapping& mapping, const ClientConfig::Device& device) {
+    return mapping.config().session == device.session && mapping.config().volume == device.volume;
+}
+
 std::string why_not_locked(std::error_code error) {
     return error == std::errc::address_in_use ? "another rnbd-client on this machine has it"
                                               : error.message();
@@ -217,17 +221,18 @@ void Client::map(const ClientConfig::Device& device, const ClientConfig::Session
     };
     if (stopped_) return failed(ControlError::stopping, "rnbd-client is stopping");
     for (const auto& mapping : mappings_) {
-        if (mapping->config().name == device.name) {
-            return failed(ControlError::exists, "a device " + device.name + " is mapped already");
-        }
+        if (mapping->config().name != device.name || mapping->stopping()) continue;
+        return failed(ControlError::exists, "a device " + device.name + " is mapped already");
     }
     for (const auto& mapping : mappings_) {
-        if (mapping->config().session == device.session &&
-            mapping->config().volume == device.volume) {
-            return failed(ControlError::exists, "volume " + device.volume + " of session " +
-                                                    device.session + " is mapped already, as " +
-                                                    mapping->config().name);
-        }
+        if (!has_volume_of(*mapping, device) || mapping->stopping()) continue;
+        return failed(ControlError::exists, "volume " + device.volume + " of session " +
+                                                device.session + " is mapped already, as " +
+                                                mapping->config().name);
+    }
+    if (const Mapping* const former = leaving(device)) {
+        return failed(ControlError::busy,
+                      "device " + former->config().name + " is still being unmapped");
     }
     const auto session = session_for(device, new_session);
     if (!session) return done(std::unexpected(session.error()));
@@ -243,6 +248,14 @@ void Client::map(const ClientConfig::Device& device, const ClientConfig::Session
         [done = std::move(done), failure](const std::expected<Gone, ControlFailure>&) {
             done(std::unexpected(failure));
         });
+}
+
+const Mapping* Client::leaving(const ClientConfig::Device& device) const noexcept {
+    const auto found = std::ranges::find_if(mappings_, [&](const auto& one) {
+        return one->stopping() &&
+               (one->config().name == device.name || has_volume_of(*one, device));
+    });
+    return found == mappings_.end() ? nullptr : found->get();
 }
 
 // To map something anew is to take the name back, unless there are devices still that knew the

@@ -53,11 +53,13 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // Maps a device for rnbdctl. new_session: this session is made if there is none of its name.
     // done is called, possibly from inside this call, when the device is mapped, or when mapping
     // has failed and nothing is left of the device, so that the caller can go on at once.
-    // ERRORS: exists, not_found (session), busy (the session is closing), failed (address in use,
-    // bad names), stopping.
+    // ERRORS: exists, not_found (session), busy (leaving() is one, the session is closing), failed
+    // (address in use, bad names), stopping.
     using Mapped = std::function<void(const std::expected<void, ControlFailure>&)>;
     void map(const ClientConfig::Device& device, const ClientConfig::Session* new_session,
              Mapped done);
+    // What has this one's name or volume, and is still being unmapped. Null: nothing.
+    const Mapping* leaving(const ClientConfig::Device& device) const noexcept;
     // done is called when the device is gone, and with it a session that was made for it; or when
     // it stays because it is used.
     // ERRORS: not_found, busy (clients are connected, the kernel's device is used).

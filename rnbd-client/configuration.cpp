@@ -8,6 +8,7 @@
 
 #include "daemon/config/files.h"
 #include "daemon/counted.h"
+#include "daemon/log/log.h"
 #include "daemon/reload/rollback.h"
 #include "rnbd-client/client_session.h"
 #include "rnbd-client/config_diff.h"
@@ -115,6 +116,7 @@ ClientConfig ClientConfiguration::running() const {
     for (const auto& mapping : client_.mappings()) {
         if (!mapping->stopping()) config.devices.push_back(mapping->config());
     }
+    for (const auto& device : coming_) config.devices.push_back(*device);
     return config;
 }
 
@@ -211,6 +213,7 @@ void ClientConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
     const auto add_unmap = [&](std::size_t index, const std::string& device) {
         plan.steps.push_back(
             {index, [this, device, unmap](const ConfigStep::Done& done) {
+                 std::erase_if(coming_, [&](const auto& one) { return one->name == device; });
                  if (find_mapping(client_, device) == nullptr) return done("");
                  client_.unmap(device, unmap,
                                [done](const std::expected<Client::Gone, ControlFailure>& result) {
@@ -400,9 +403,25 @@ void ClientConfiguration::add_device_steps(ConfigPlan& plan, const ClientConfig&
     }
 }
 
+bool ClientConfiguration::is_coming(const std::string& device) const noexcept {
+    return std::ranges::any_of(coming_, [&](const auto& one) { return one->name == device; });
+}
+
 // old: what it takes the place of, which is back if it cannot be.
 void ClientConfiguration::map(const Mapped& device, const std::optional<Mapped>& old,
                               const ConfigStep::Done& done) {
+    if (const Mapping* const former = client_.leaving(device)) {
+        const std::string name = former->config().name;
+        logger("rnbd.device")
+            .info("{}: mapped later: device {} is still being unmapped", device.name, name);
+        const auto& one = coming_.emplace_back(std::make_shared<const Mapped>(device));
+        const auto gone = [this, one, old, done](const auto&) {
+            if (std::erase(coming_, one) == 0)
+                return done("it was removed before it could be mapped");
+            map(*one, old, done);
+        };
+        return client_.unmap(name, Client::Unmap::if_unused, gone);
+    }
     using Result = std::expected<void, ControlFailure>;
     client_.map(device, nullptr, [this, old, done](const Result& mapped) {
         if (mapped || !old) return done(text_of(mapped));
@@ -437,7 +456,8 @@ void ClientConfiguration::forget_path(ClientConfig& wanted, const std::string& o
 void ClientConfiguration::finished(ClientConfig wanted, const std::vector<ConfigChange>& changes) {
     for (const ConfigChange& change : changes) {
         if (change.failure.empty()) continue;
-        if (change.comes() && change.object == "device" && !find_mapping(client_, change.name)) {
+        if (change.comes() && change.object == "device" && !find_mapping(client_, change.name) &&
+            !is_coming(change.name)) {
             std::erase_if(wanted.devices,
                           [&](const Mapped& one) { return one.name == change.name; });
         }

@@ -51,6 +51,7 @@ class ClientConfiguration final : public ConfigSubject {
     void add_path_steps(ConfigPlan& plan, const ClientConfig& wanted, How how);
     void map(const ClientConfig::Device& device, const std::optional<ClientConfig::Device>& old,
              const ConfigStep::Done& done);
+    bool is_coming(const std::string& device) const noexcept;
     void add_device_steps(ConfigPlan& plan, const ClientConfig& wanted);
     void change_session(const ConfigChange& change, const ClientConfig::Session& wanted,
                         const ConfigStep::Done& done);
@@ -73,6 +74,8 @@ class ClientConfiguration final : public ConfigSubject {
     ClientConfig before_;
     Client& client_;
     std::function<void(LogLevel)> use_log_level_;
+    // Devices that are mapped when those in their place are gone, which may outlast the change.
+    std::vector<std::shared_ptr<const ClientConfig::Device>> coming_;
     // A step that has to look repeatedly until its condition is met.
     std::function<void()> again_;
     rtrs::Timer again_timer_;
