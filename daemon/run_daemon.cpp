@@ -236,6 +236,14 @@ MetricsText Frame::metrics() {
                  "With prompt_sends: sends that left at once, not by io_uring."});
     of_each_worker(
         [&](const std::string& worker, const auto& did) { text.sample({worker}, did.calls); });
+    text.family({"rnbd_reactor_batch_turns",
+                 "",
+                 MetricType::counter,
+                 {"worker"},
+                 "With batch_scheduling: turns while the thread was of SCHED_BATCH."});
+    of_each_worker([&](const std::string& worker, const auto& did) {
+        text.sample({worker}, did.batch_turns);
+    });
     work_->metrics(text);
     return text;
 }
@@ -276,6 +284,7 @@ std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers
     const CpuList& cpus) {
     first.set_busy_poll(settings.busy_poll);
     first.set_prompt_sends(settings.prompt_sends);
+    first.set_batch_scheduling(settings.batch_scheduling);
     if (settings.workers == 1) return nullptr;
     auto group = rtrs::ReactorGroup::create(
         first, {.members = settings.workers,

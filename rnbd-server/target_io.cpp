@@ -89,6 +89,7 @@ std::error_code check_range(const IoMessage& message, const StorageGeometry& geo
 }  // namespace
 
 void Target::io(Session& session, rtrs::ServerOp& op) {
+    reactor_.count_request();
     // One per chunk: a permit's chunks on several paths are different memory.
     if (op.chunk_context() == nullptr) op.chunk_context() = new Io();
     Io& io = *static_cast<Io*>(op.chunk_context());

@@ -183,6 +183,15 @@ class Reactor : public Clock {
     // thousandth of the time.
     void set_busy_poll(Duration window, const std::uint32_t* awaited = nullptr);
     bool polls_busily() const noexcept;
+    // Whether the reactor's thread is of the scheduling policy SCHED_BATCH while it is busy, so
+    // that it does not take the processor from who wakes it, as long as that costs little waiting
+    // (rtrs/reactor/batch_scheduling.h). Off at first. To be called before the first turn. No
+    // effect in a group, on a thread with another policy than SCHED_OTHER, and where the kernel
+    // tells nothing of a thread's waiting.
+    void set_batch_scheduling(bool on) noexcept;
+    // Says that the reactor's thread has begun to work on a request: what it waits is judged by
+    // how many there are.
+    void count_request() noexcept;
     // Whether sendmsg() may do what SendBy::call says, and whether its callers may take other
     // measures so that a peer begins earlier. On at first.
     void set_prompt_sends(bool on) noexcept;
@@ -346,6 +355,10 @@ class Reactor : public Clock {
         std::uint64_t early_writes = 0;
         // Operations of read_polled() and write_polled().
         std::uint64_t polled = 0;
+        // Calls of count_request().
+        std::uint64_t requests = 0;
+        // Turns while the thread was of SCHED_BATCH.
+        std::uint64_t batch_turns = 0;
     };
     const Statistics& statistics() const noexcept;
 

@@ -74,6 +74,7 @@ void read_loop_settings(ConfigMap& map, DaemonSettings& settings) {
     map.optional("busy_poll", config_duration(rtrs::Duration::zero(), std::chrono::milliseconds(1)),
                  settings.busy_poll);
     map.optional("prompt_sends", config_bool(), settings.prompt_sends);
+    map.optional("batch_scheduling", config_bool(), settings.batch_scheduling);
 }
 
 void read_process_settings(ConfigMap& map, DaemonSettings& settings) {

@@ -26,6 +26,8 @@ struct DaemonSettings {
     rtrs::Duration busy_poll = std::chrono::microseconds(100);
     // Sends may use a system call of their own (rtrs/reactor.h).
     bool prompt_sends = true;
+    // The loop's thread is of SCHED_BATCH while that helps (rtrs/reactor.h).
+    bool batch_scheduling = true;
     // The processors that the daemon uses; empty: all that it may use.
     CpuList cpus;
     // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.
@@ -38,7 +40,7 @@ struct DaemonSettings {
     std::vector<ConfigError> warnings{};
 };
 
-// Reads busy_poll and prompt_sends.
+// Reads busy_poll, prompt_sends and batch_scheduling.
 void read_loop_settings(ConfigMap& map, DaemonSettings& settings);
 // Reads cpus, workers, metrics and log; called after `control` was read.
 void read_process_settings(ConfigMap& map, DaemonSettings& settings);

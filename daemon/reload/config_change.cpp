@@ -62,6 +62,8 @@ void compare_loop_settings(const DaemonSettings& running, const DaemonSettings& 
     compare_setting("busy_poll", running.busy_poll == wanted.busy_poll, Kind::restart, changes);
     compare_setting("prompt_sends", running.prompt_sends == wanted.prompt_sends, Kind::restart,
                     changes);
+    compare_setting("batch_scheduling", running.batch_scheduling == wanted.batch_scheduling,
+                    Kind::restart, changes);
 }
 
 void compare_process_settings(const DaemonSettings& running, const DaemonSettings& wanted,

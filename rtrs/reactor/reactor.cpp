@@ -152,12 +152,28 @@ void Reactor::Inside::turn(Duration max_wait) {
     if (watched) forget_notice();
     now = read_clock();
     if (now - std::exchange(woke, now) >= rest_after) receive_buffers.rest();
+    if (scheduling && !schedule_thread()) scheduling.reset();
     begin_turn();
     ++statistics.turns;
     reap();
     if (polled.in_flight() > 0) reap_polled();
     timers.expire(now);
     end_turn();
+}
+
+// False: it does not work here.
+bool Reactor::Inside::schedule_thread() {
+    auto& [batch, thread, is_batch] = *scheduling;
+    if (is_batch) ++statistics.batch_turns;
+    if (!batch.is_due(now)) return true;
+    if (group != nullptr) return false;
+    if (!thread && !thread.emplace().open()) return false;
+    auto figures = thread->figures();
+    if (!figures) return false;
+    figures->requests = statistics.requests;
+    batch.judge(now, *figures);
+    if (batch.is_batch() == std::exchange(is_batch, batch.is_batch())) return true;
+    return thread->use_batch(is_batch);
 }
 
 // As reap(): what the handlers cause waits for the next turn.
@@ -302,6 +318,13 @@ Instant Reactor::now() const noexcept {
     const Inside& at = inside_->group == nullptr ? *inside_ : *reactor_of_this_thread->inside_;
     return at.in_turn ? at.now : Inside::read_clock();
 }
+
+void Reactor::set_batch_scheduling(bool on) noexcept {
+    inside_->scheduling.reset();
+    if (on) inside_->scheduling.emplace();
+}
+
+void Reactor::count_request() noexcept { ++inside_->statistics.requests; }
 
 void Reactor::set_prompt_sends(bool on) noexcept { inside_->prompt_sends = on; }
 

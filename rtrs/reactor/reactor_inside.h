@@ -16,6 +16,7 @@
 #include "rtrs/base/helper_thread.h"
 #include "rtrs/base/timer_queue.h"
 #include "rtrs/reactor.h"
+#include "rtrs/reactor/batch_scheduling.h"
 #include "rtrs/reactor/busy_poll.h"
 #include "rtrs/reactor/fixed_table.h"
 #include "rtrs/reactor/mailbox.h"
@@ -23,8 +24,16 @@
 #include "rtrs/reactor/polled_ring.h"
 #include "rtrs/reactor/receive_buffers.h"
 #include "rtrs/reactor/ring.h"
+#include "rtrs/reactor/thread_scheduling.h"
 
 namespace rtrs {
+
+// How the loop's thread is scheduled.
+struct LoopScheduling {
+    BatchScheduling batch;
+    std::optional<ThreadScheduling> thread;  // none: not opened yet
+    bool is_batch = false;                   // what the kernel was told
+};
 
 struct Reactor::Inside {
     // A completion queue entry, copied so that its place is free before its handler runs.
@@ -50,6 +59,7 @@ struct Reactor::Inside {
     void hand_out(const Reaped& reaped);
     void end_turn();
     void run_turn_end();
+    bool schedule_thread();
     io_uring_sqe* prepare(Operation& operation) noexcept;
     io_uring_sqe* prepare_unanswered() noexcept;
     io_uring_sqe* prepare_polled(Operation& operation) noexcept;
@@ -135,6 +145,7 @@ struct Reactor::Inside {
     std::optional<BusyPoll> busy_poll;
     const std::uint32_t* awaited = nullptr;  // if set, it busy-polls only while this is not 0
     IntrusiveList<Lookout> lookouts;
+    std::optional<LoopScheduling> scheduling;  // none: as the kernel does by itself
     Statistics statistics;
     std::uint64_t outstanding = 0;
     std::uint64_t storage_operations = 0;  // among those outstanding

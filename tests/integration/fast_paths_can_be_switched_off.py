@@ -51,7 +51,8 @@ with Lab() as lab:
     METRICS = lab.path("metrics.sock")
     image = lab.random_file("image", SIZE)
     for number, switches in enumerate(({}, {"registered_io": False}, {"read_portions": False},
-                                       {"prompt_sends": False}, {"prompt_storage": False}, {"zero_copy_sends": True},
+                                       {"prompt_sends": False}, {"batch_scheduling": False},
+                                       {"prompt_storage": False}, {"zero_copy_sends": True},
                                        {"zero_copy_sends": True, "workers": 2},
                                        {"registered_io": False, "read_portions": False, "workers": 2})):
         backing = lab.path(f"vol{number}")
@@ -78,6 +79,9 @@ with Lab() as lab:
             check(sends > 0, f"{switches}: sends left at once: {sends}")
         else:
             check(sends == 0, f"{switches}: none did: {sends}")
+
+        if not switches.get("batch_scheduling", True):
+            check(os.sched_getscheduler(server.process.pid) == os.SCHED_OTHER, f"{switches}: it is scheduled as usual")
 
         copies = {stage: family_of("rnbd_server_zero_copy_sends", METRICS).value("_total", stage=stage)
                   for stage in ("begun", "copied")}

@@ -155,7 +155,7 @@ PIECES = {
         (("queue_depth",), [1, 1024, 0, 40000, "many"]), (("max_io_size",), ["64KiB", "64K"]),
         (("always_invalidate",), [False, "if-possible", "no"]), (("data_checksum",), [True, 1]),
         (("heartbeat",), [{"interval": "1s", "timeout": "5s"}, {"interval": 1}, {"every": "1s"}]),
-        (("prompt_sends",), [True, False, "off"]), (("registered_io",), [True, "off"]), (("read_portions",), [False, 0]),
+        (("prompt_sends",), [True, False, "off"]), (("batch_scheduling",), [False, "off"]), (("registered_io",), [True, "off"]), (("read_portions",), [False, 0]),
         (("prompt_storage",), [False, "no"]), (("zero_copy_sends",), [True, "auto"]),
         (("polled_io",), [True, "on"]),
         (("busy_poll",), ["0us", "50us", "1ms", 50]), (("cpus",), [0, "0-3,8", "3-", "all", 1024, [0]]),
@@ -181,7 +181,7 @@ PIECES = {
         (D + ("access",), [None, "ro", "x"]),
         (D + ("nbd",), [None, ["unix:/a", "tcp:127.0.0.1:0"], [], "unix:a", "udp:x", "unix:/"]),
         (D + ("device",), ["auto", "/dev/nbd3", "/dev/sda"]), (D + ("device_connections",), [1, 17]),
-        (("prompt_sends",), [False, 1]), (("busy_poll",), ["50us", "never"]), (("cpus",), [1, "1,3", -1, ""]),
+        (("prompt_sends",), [False, 1]), (("batch_scheduling",), [False, 0]), (("busy_poll",), ["50us", "never"]), (("cpus",), [1, "1,3", -1, ""]),
         (("log",), [{"level": "error"}, {"levels": "error"}]), (("control",), ["/run/x", "x"]),
         (("surprise",), [1])]),
 }

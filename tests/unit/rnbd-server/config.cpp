@@ -110,6 +110,7 @@ TEST_CASE("server config: the example is right, and says the defaults") {
     CHECK(least->data_checksum == config->data_checksum);
     CHECK(least->registered_io == config->registered_io);
     CHECK(least->prompt_sends == config->prompt_sends);
+    CHECK(least->batch_scheduling == config->batch_scheduling);
     CHECK(least->prompt_storage == config->prompt_storage);
     CHECK(least->polled_io == config->polled_io);
     CHECK(least->zero_copy_sends == config->zero_copy_sends);

@@ -130,6 +130,7 @@ TEST_CASE("server config diff: what holds since the start waits for a restart") 
                                     {"always_invalidate: false\n", "always_invalidate"},
                                     {"data_checksum: false\n", "data_checksum"},
                                     {"prompt_sends: false\n", "prompt_sends"},
+                                    {"batch_scheduling: false\n", "batch_scheduling"},
                                     {"prompt_storage: false\n", "prompt_storage"},
                                     {"polled_io: true\n", "polled_io"},
                                     {"zero_copy_sends: true\n", "zero_copy_sends"},
