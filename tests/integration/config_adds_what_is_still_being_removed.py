@@ -19,17 +19,6 @@ with Lab() as lab:
     def write(*exports):
         write_config(server, {"listen": listen, "exports": list(exports)})
 
-    def begin(*words):
-        return subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", server.control, "--timeout",
-                                 f"{PATIENCE_S}s", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def succeeds(command):
-        text = command.communicate(timeout=PATIENCE_S)[0]
-        check(command.returncode == 0, f"{command.returncode}: {text}")
-
-    def logged(words, since):
-        wait_until(words, lambda: words in server.log()[since:])
-
     def shut_the_gate():
         """Its last flush waits from now on. Where the log ends."""
         open(gate, "w").close()
@@ -39,7 +28,7 @@ with Lab() as lab:
         """When the gate is open."""
         check("rnbd.volume: vol1: removed" not in server.log()[since:], "it is still being removed")
         os.unlink(gate)
-        logged("rnbd.volume: vol1: added\n", since)
+        logged(server, "rnbd.volume: vol1: added\n", since)
         check([e["name"] for e in server.status()["exports"]] == ["vol2", "vol1"], server.status()["exports"])
         wait_until("both are ready", lambda: all(e["state"] == "ready" for e in server.status()["exports"]))
         wait_until("the client has it", lambda: client.status()["devices"][0]["state"] == "open")
@@ -47,12 +36,12 @@ with Lab() as lab:
 
     # By apply.
     since = shut_the_gate()
-    removal = begin("exports", "remove", "vol1", "--force")
-    logged("vol1: being removed", since)
+    removal = begin(server, "exports", "remove", "vol1", "--force")
+    logged(server, "vol1: being removed", since)
     refused = server.ctl("exports", "add", "vol1", lab.path("vol1.img"), "--allow", "host-a=rw", ok=False)
     check(refused.returncode == 5 and "still being removed" in refused.stderr, refused.stderr)
-    apply = begin("config", "apply")
-    logged("vol1: added later", since)
+    apply = begin(server, "config", "apply")
+    logged(server, "vol1: added later", since)
     served_again(since)
     succeeds(removal)
     succeeds(apply)
@@ -60,9 +49,9 @@ with Lab() as lab:
     # By the roll-back, which does not wait for the removal for ever.
     since = shut_the_gate()
     write(vol2)
-    apply = begin("config", "apply", "--force", "--confirm-within", "1s")
-    logged("the change is taken back", since)
-    logged("vol1: added later", since)
+    apply = begin(server, "config", "apply", "--force", "--confirm-within", "1s")
+    logged(server, "the change is taken back", since)
+    logged(server, "vol1: added later", since)
     served_again(since)
     check(apply.wait(PATIENCE_S) == 1 and "goes on" in apply.stdout.read(), "the removal took too long")
     check(changes(config(server, "diff")[0]) == {"export vol1": "removed"}, "as it was before")
@@ -70,8 +59,8 @@ with Lab() as lab:
     # Later than the change that adds it; what comes may change until then.
     since = shut_the_gate()
     write(vol1(), vol2)
-    removal = begin("exports", "remove", "vol1", "--force")
-    logged("vol1: being removed", since)
+    removal = begin(server, "exports", "remove", "vol1", "--force")
+    logged(server, "vol1: being removed", since)
     document, _ = config(server, "apply", ok=False)
     check(document["state"] == "incomplete" and changes(document) == {"export vol1": "added"}, document)
     check(config(server, "diff")[0]["state"] == "same", "nothing is left to do")

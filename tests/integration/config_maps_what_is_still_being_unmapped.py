@@ -17,17 +17,6 @@ with Lab() as lab:
         whole = json.load(text)
     without = dict(whole, devices=[device for device in whole["devices"] if device["name"] != "slow"])
 
-    def begin(*words):
-        return subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", client.control, "--timeout",
-                                 f"{PATIENCE_S}s", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def succeeds(command):
-        text = command.communicate(timeout=PATIENCE_S)[0]
-        check(command.returncode == 0, f"{command.returncode}: {text}")
-
-    def logged(words, since):
-        wait_until(words, lambda: words in client.log()[since:])
-
     def mapped():
         return {device["name"]: device["state"] for device in client.status()["devices"]}
 
@@ -38,15 +27,15 @@ with Lab() as lab:
         user.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(4096)), 0)
         wait_until("the write is with the server", lambda: user.poll(0) or server.status()["sessions"][0]["in_flight"])
         since = len(client.log())
-        unmap = begin("unmap", "slow", "--force")
-        logged("slow: stopping", since)
+        unmap = begin(client, "unmap", "slow", "--force")
+        logged(client, "slow: stopping", since)
         return unmap, since
 
     unmap, since = being_unmapped()
     refused = client.ctl("map", "slow", "--session", "host-a", "--nbd", f"unix:{lab.path('else.sock')}", ok=False)
     check(refused.returncode == 5 and "device slow is still being unmapped" in refused.stderr, refused)
-    apply = begin("config", "apply")
-    logged("slow: mapped later: device slow is still being unmapped", since)
+    apply = begin(client, "config", "apply")
+    logged(client, "slow: mapped later: device slow is still being unmapped", since)
     check(config(client, "diff")[0]["state"] == "same", "nothing is left to do")
     os.unlink(gate)
     succeeds(unmap)
@@ -65,8 +54,8 @@ with Lab() as lab:
 
     # It leaves the configuration while it waits.
     unmap, since = being_unmapped()
-    apply = begin("config", "apply")
-    logged("slow: mapped later", since)
+    apply = begin(client, "config", "apply")
+    logged(client, "slow: mapped later", since)
     write_config(client, without)
     apply.terminate()
     apply.communicate()

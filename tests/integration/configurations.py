@@ -2,8 +2,9 @@
 import json
 import os
 import signal
+import subprocess
 
-from harness import check, wait_until
+from harness import BUILD, PATIENCE_S, check, wait_until
 
 
 def write_config(daemon, config, pieces=()):
@@ -57,3 +58,20 @@ def reload(daemon):
         return text if any(word in text for word in (
             "configuration: applied", "configuration: refused", "not read again")) else None
     return wait_until(f"{daemon.name} has read its configuration again", over)
+
+
+def begin(daemon, *words):
+    """rnbdctl, which is not waited for."""
+    return subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", daemon.control, "--timeout",
+                             f"{PATIENCE_S}s", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def succeeds(command):
+    """What was begun."""
+    text = command.communicate(timeout=PATIENCE_S)[0]
+    check(command.returncode == 0, f"{command.returncode}: {text}")
+
+
+def logged(daemon, words, since):
+    """Waits for it. since: where the log ended before."""
+    wait_until(words, lambda: words in daemon.log()[since:])
