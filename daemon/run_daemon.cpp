@@ -281,8 +281,8 @@ void stay_on_share(const CpuList& cpus, std::uint32_t worker, std::uint32_t work
 // Null: the first is enough.
 std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers(
     rtrs::Reactor& first, const rtrs::Reactor::Options& each, const DaemonSettings& settings,
-    const CpuList& cpus) {
-    first.set_busy_poll(settings.busy_poll);
+    const CpuList& cpus, rtrs::Reactor::InFlight polls_for) {
+    first.set_busy_poll(settings.busy_poll, polls_for);
     first.set_prompt_sends(settings.prompt_sends);
     first.set_batch_scheduling(settings.batch_scheduling);
     if (settings.workers == 1) return nullptr;
@@ -296,7 +296,7 @@ std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers
                 }});
     if (!group) return group;
     for (std::uint32_t i = 1; i < settings.workers; ++i) {
-        first.member(i).set_busy_poll(settings.busy_poll);
+        first.member(i).set_busy_poll(settings.busy_poll, polls_for);
         first.member(i).set_prompt_sends(settings.prompt_sends);
     }
     stay_on_share(cpus, 0, settings.workers);
@@ -390,8 +390,8 @@ int run(const DaemonProgram& program, const DaemonTypes& types,
     const rtrs::Reactor::Options options = types.reactor_options();
     const auto reactor = made_patiently(log, [&] { return rtrs::Reactor::create(options); });
     if (!reactor) return no_ring(reactor.error());
-    const auto workers =
-        made_patiently(log, [&] { return make_workers(**reactor, options, *settings, *cpus); });
+    const auto workers = made_patiently(
+        log, [&] { return make_workers(**reactor, options, *settings, *cpus, program.polls_for); });
     if (!workers) return no_ring(workers.error());
     const auto use_log_level = [&](LogLevel level) {
         if (!command_line.log_level) set_log_level(level);

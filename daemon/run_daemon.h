@@ -67,6 +67,8 @@ struct DaemonProgram {
     std::vector<std::string> log_areas;
     // Whether its memory is to stay in memory.
     LockMemory lock_memory = LockMemory::no;
+    // With how many requests in flight its workers poll before they sleep (busy_poll).
+    rtrs::Reactor::InFlight polls_for{};
 };
 
 // What the frame has to know about the types Config and Work below.

@@ -62,7 +62,7 @@ Requests::Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, rtrs::D
       reporter_(reactor, this, rtrs::member_call<&Requests::report_failures>) {
     waiter_.count = 1;
     waiter_.permits = {&granted_, 1};
-    reactor_.set_busy_poll(busy_poll, &pieces_under_way_);
+    reactor_.set_busy_poll(busy_poll, {.min = 1});
 }
 
 Requests::~Requests() { reactor_.set_busy_poll(rtrs::Duration::zero()); }
@@ -247,7 +247,7 @@ void Requests::send(Request& request, Piece& piece, rtrs::Permit permit, VolumeI
         done.owner->piece_done(done, std::move(answered), error);
     };
     ++request.in_flight;
-    ++pieces_under_way_;
+    reactor_.begin_request();
     request.volume->remote().submit(std::move(permit), io);
 }
 
@@ -256,7 +256,7 @@ void Requests::send(Request& request, Piece& piece, rtrs::Permit permit, VolumeI
 void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code error) {
     Request& request = *piece.request;
     --request.in_flight;
-    --pieces_under_way_;
+    reactor_.end_request();
     request.volume->answered();
     if (request.whole.zeroes_are_due(piece.operation, error)) {
         return write_zeroes(piece, std::move(permit), piece.at, piece.bytes);

@@ -167,8 +167,7 @@ class Requests {
     rtrs::ClientSession& permits_;
     const Finished finished_;
     void* const context_;
-    rtrs::LazyArray<Piece> pieces_;       // an idle session touches none
-    std::uint32_t pieces_under_way_ = 0;  // the reactor reads it
+    rtrs::LazyArray<Piece> pieces_;  // an idle session touches none
     std::uint32_t volumes_ = 0;
     std::uint32_t buffers_ = 0;
     std::uint32_t held_ = 0;     // permits that all volumes hold, without buffers

@@ -20,6 +20,10 @@
 namespace rnbd {
 namespace {
 
+// With as many requests in flight polling still lets them come sooner; with more there is nearly
+// always one that has come, and who sends and who answers them need the processors more.
+constexpr std::uint32_t polled_requests_max = 8;
+
 std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor, rtrs::Tracer& tracer,
                                   rtrs::TcpFabricOptions::DataChecksum checksum) {
     return rtrs::make_tcp_fabric(reactor, {.data_checksum = checksum, .tracer = &tracer});
@@ -112,6 +116,7 @@ int main(int argc, char** argv) {
          .log = "rnbd.client",
          .log_areas = {"rnbd.client", "rnbd.device", "rnbd.kernel", "rnbd.nbd", "rnbd.volume",
                        "rtrs.fabric.tcp", "rtrs.fabric.verbs", "rtrs.path", "rtrs.session"},
-         .lock_memory = LockMemory::yes},
+         .lock_memory = LockMemory::yes,
+         .polls_for = {.max = polled_requests_max}},
         argc, argv);
 }

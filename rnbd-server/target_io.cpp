@@ -89,13 +89,14 @@ std::error_code check_range(const IoMessage& message, const StorageGeometry& geo
 }  // namespace
 
 void Target::io(Session& session, rtrs::ServerOp& op) {
-    reactor_.count_request();
+    reactor_.begin_request();
     // One per chunk: a permit's chunks on several paths are different memory.
     if (op.chunk_context() == nullptr) op.chunk_context() = new Io();
     Io& io = *static_cast<Io*>(op.chunk_context());
     if (const auto error = prepare(session, op, io)) {
         ++session.statistics.errors;
         ++session.statistics.refused;
+        reactor_.end_request();
         return op.respond(error);
     }
     OpenVolume& open = *io.open;
@@ -353,6 +354,7 @@ void Target::answer(InFlight& done, std::error_code error, std::uint32_t produce
         closed->close(open.open);
         session.opens.erase(std::uint32_t{open.id});
     }
+    target.reactor_.end_request();
     done.op->respond(error, produced_bytes);  // may end the session
     for (rtrs::ServerOp* const op : closing) op->respond({});
     if (closed != nullptr) target.closed_one(*closed);

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <expected>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -178,10 +179,16 @@ class Reactor : public Clock {
     // Does not poll within a millisecond after a recv_all() of 16 KiB or more has begun or ended:
     // compared with that a sleep costs little, and the peer may need the processor.
     //
-    // awaited: if given, polls only while the number there is not 0. The reactor's thread reads it,
-    // as long as the reactor runs. For programs with many loops, each of which may waste a
-    // thousandth of the time.
-    void set_busy_poll(Duration window, const std::uint32_t* awaited = nullptr);
+    // requests: polls only while so many are in flight. At least one: for programs with many loops,
+    // each of which may waste a thousandth of the time. At most a few: for who stands between those
+    // who send requests and those who answer them. With many in flight polling finds them one by
+    // one, and keeps a processor from them; a sleep ends with several.
+    struct InFlight {
+        std::uint32_t min = 0;
+        std::uint32_t max = std::numeric_limits<std::uint32_t>::max();
+    };
+    void set_busy_poll(Duration window, InFlight requests);
+    void set_busy_poll(Duration window) { set_busy_poll(window, InFlight{}); }
     bool polls_busily() const noexcept;
     // Whether the reactor's thread is of the scheduling policy SCHED_BATCH while it is busy, so
     // that it does not take the processor from who wakes it, as long as that costs little waiting
@@ -189,9 +196,11 @@ class Reactor : public Clock {
     // effect in a group, on a thread with another policy than SCHED_OTHER, and where the kernel
     // tells nothing of a thread's waiting.
     void set_batch_scheduling(bool on) noexcept;
-    // Says that the reactor's thread has begun to work on a request: what it waits is judged by
-    // how many there are.
-    void count_request() noexcept;
+    // Say that the reactor's thread has begun to work on a request, and has answered one: it is in
+    // flight between. By how many there are it is judged whether to poll, and what it waits for a
+    // processor. ASSUMES: each that ends was begun.
+    void begin_request() noexcept;
+    void end_request() noexcept;
     // Whether sendmsg() may do what SendBy::call says, and whether its callers may take other
     // measures so that a peer begins earlier. On at first.
     void set_prompt_sends(bool on) noexcept;
@@ -355,7 +364,7 @@ class Reactor : public Clock {
         std::uint64_t early_writes = 0;
         // Operations of read_polled() and write_polled().
         std::uint64_t polled = 0;
-        // Calls of count_request().
+        // Calls of begin_request().
         std::uint64_t requests = 0;
         // Turns while the thread was of SCHED_BATCH.
         std::uint64_t batch_turns = 0;

@@ -222,7 +222,6 @@ void NbdConnection::take_request(const std::byte* bytes) {
     const auto request = nbd::parse_request(bytes);
     if (!request) return abort("wrong request magic");
     receive_deadline_.reset();
-    reactor_.count_request();
     request_ = *request;
     if (request_.command == Command::disconnect) {
         return set_phase(Phase::finishing, "disconnected", TraceLevel::info);

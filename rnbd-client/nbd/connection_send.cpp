@@ -81,6 +81,7 @@ NbdConnection::Slot* NbdConnection::take_slot() noexcept {
         return nullptr;
     }
     ++outstanding_;
+    reactor_.begin_request();
     slot->received = reactor_.now();
     slot->refusal = NbdError::none;
     slot->attached = false;
@@ -97,6 +98,7 @@ void NbdConnection::recycle(Slot& slot) noexcept {
     slot.next = free_slots_;
     free_slots_ = &slot;
     --outstanding_;
+    reactor_.end_request();
     if (blocked_ == Blocked::place) {
         resume_wanted_ = true;
         at_turn_end();

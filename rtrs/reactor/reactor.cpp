@@ -306,8 +306,8 @@ std::expected<std::unique_ptr<Reactor>, std::error_code> Reactor::create() {
     return create(Options{});
 }
 
-void Reactor::set_busy_poll(Duration window, const std::uint32_t* awaited) {
-    inside_->awaited = awaited;
+void Reactor::set_busy_poll(Duration window, InFlight requests) {
+    inside_->polls_for = requests;
     inside_->busy_poll.reset();
     if (window > Duration::zero() && inside_->ring.tells_news()) {
         inside_->busy_poll.emplace(window, Inside::read_clock());
@@ -324,7 +324,15 @@ void Reactor::set_batch_scheduling(bool on) noexcept {
     if (on) inside_->scheduling.emplace();
 }
 
-void Reactor::count_request() noexcept { ++inside_->statistics.requests; }
+void Reactor::begin_request() noexcept {
+    ++inside_->statistics.requests;
+    ++inside_->requests_in_flight;
+}
+
+void Reactor::end_request() noexcept {
+    RTRS_ASSERT(inside_->requests_in_flight > 0);
+    --inside_->requests_in_flight;
+}
 
 void Reactor::set_prompt_sends(bool on) noexcept { inside_->prompt_sends = on; }
 

@@ -143,7 +143,8 @@ struct Reactor::Inside {
     Instant now;     // the time of this turn
     Instant woke{};  // when the last turn began to work
     std::optional<BusyPoll> busy_poll;
-    const std::uint32_t* awaited = nullptr;  // if set, it busy-polls only while this is not 0
+    InFlight polls_for;  // it busy-polls only while so many requests are in flight
+    std::uint32_t requests_in_flight = 0;
     IntrusiveList<Lookout> lookouts;
     std::optional<LoopScheduling> scheduling;  // none: as the kernel does by itself
     Statistics statistics;

@@ -80,7 +80,8 @@ void Reactor::Inside::wait_quietly(Duration wait) {
 }
 
 bool Reactor::Inside::may_look() noexcept {
-    if (!busy_poll || (awaited != nullptr && *awaited == 0)) return false;
+    if (!busy_poll) return false;
+    if (requests_in_flight < polls_for.min || requests_in_flight > polls_for.max) return false;
     return now - large_receive_at >= large_follows_within && busy_poll->affords(now);
 }
 

@@ -130,21 +130,28 @@ TEST_CASE("reactor: with busy polling everything comes as without") {
     REQUIRE(reactor->statistics().looks_found + reactor->statistics().looks_fruitless == looks);
 }
 
-TEST_CASE("reactor: who awaits nothing does not look") {
+TEST_CASE("reactor: it looks while as many requests are in flight as it is to look for") {
     auto reactor = make_reactor();
-    std::uint32_t awaited = 0;
-    reactor->set_busy_poll(200us, &awaited);
-    const auto looks = [&] {
-        return reactor->statistics().looks_found + reactor->statistics().looks_fruitless;
+    reactor->set_busy_poll(200us, {.min = 1, .max = 2});
+    std::uint64_t looks = 0;
+    const auto looked = [&] {
+        reactor->run_once(1ms);
+        const Reactor::Statistics& did = reactor->statistics();
+        const std::uint64_t before = std::exchange(looks, did.looks_found + did.looks_fruitless);
+        return looks != before;
     };
-    reactor->run_once(1ms);
-    CHECK(looks() == 0);
-    awaited = 1;
-    reactor->run_once(1ms);
-    CHECK(looks() == (reactor->polls_busily() ? 1 : 0));
-    awaited = 0;
-    reactor->run_once(1ms);
-    CHECK(looks() == (reactor->polls_busily() ? 1 : 0));
+    CHECK_FALSE(looked());
+    reactor->begin_request();
+    CHECK(looked() == reactor->polls_busily());
+    reactor->begin_request();
+    CHECK(looked() == reactor->polls_busily());
+    reactor->begin_request();
+    CHECK_FALSE(looked());
+    reactor->end_request();
+    CHECK(looked() == reactor->polls_busily());
+    reactor->end_request();
+    reactor->end_request();
+    CHECK_FALSE(looked());
 }
 
 TEST_CASE("reactor: among large payloads there is no busy polling") {
