@@ -191,6 +191,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     static void start(Io& io, Storage& storage);
     static void completed(BlockRequest& request, std::error_code error);
     static void extents_found(ExtentsRequest& request, std::error_code error);
+    // A request is in flight from one of these to the other.
+    static void begin(InFlight& accepted);
     static void answer(InFlight& done, std::error_code error, std::uint32_t produced_bytes);
     // Replaces errors of a medium (a FUSE file system that ended, NFS) that would mean something
     // else to a client: that it has to open the device again, or that an attempt came late.

@@ -55,7 +55,7 @@ void Target::extents(Session& session, rtrs::ServerOp& op) {
     question->session = &session;
     question->op = &op;
     question->open = &open;
-    question->begun = open.volume->begin(*open.open);
+    begin(*question);
     open.volume->storage(*open.open)->extents(*question.release());
 }
 

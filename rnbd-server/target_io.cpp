@@ -89,18 +89,16 @@ std::error_code check_range(const IoMessage& message, const StorageGeometry& geo
 }  // namespace
 
 void Target::io(Session& session, rtrs::ServerOp& op) {
-    reactor_.begin_request();
     // One per chunk: a permit's chunks on several paths are different memory.
     if (op.chunk_context() == nullptr) op.chunk_context() = new Io();
     Io& io = *static_cast<Io*>(op.chunk_context());
     if (const auto error = prepare(session, op, io)) {
         ++session.statistics.errors;
         ++session.statistics.refused;
-        reactor_.end_request();
         return op.respond(error);
     }
     OpenVolume& open = *io.open;
-    io.begun = open.volume->begin(*open.open);
+    begin(io);
     io.losses = open.volume->losses();
     io.started = reactor_.now();
     RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
@@ -337,6 +335,11 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     if (either_cache) error = from_errno(ENOTCONN);
     RTRS_PROBE(server_answered, &io, error.value());
     answer(io, error, produced);
+}
+
+void Target::begin(InFlight& accepted) {
+    accepted.begun = accepted.open->volume->begin(*accepted.open->open);
+    accepted.session->target.reactor_.begin_request();
 }
 
 // The last one of a volume that is to be closed closes it.
